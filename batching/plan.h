@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/ids.h"
+#include "batching/offer.h"
+
+namespace odb {
+
+enum class Policy : uint8_t {
+  kPaper = 0,  // the published max-based bidirectional protocol (arXiv 2606.19989), package 0.1.2
+};
+
+enum class Termination : uint8_t {
+  kJoin = 0,     // every sample of the epoch is emitted exactly once
+  kNonJoin = 1,  // the epoch closes when the emitted count reaches the quota, exactly
+};
+
+// What a plan depends on besides the offers: constants of a job.
+struct PlanOptions {
+  Policy policy = Policy::kPaper;
+  Termination termination = Termination::kJoin;
+  int64_t budget = 0;           // padded tokens a group may hold, >= 1
+  int32_t max_samples = 0;      // samples a group may hold; 0 = no limit
+  int64_t max_vision_load = 0;  // vision load a group may hold; 0 = no limit
+  int32_t pad_to_multiple_of = 1;
+  int32_t max_steps =
+      0;              // steps one round may plan, >= 1; a constant, never a measure of free room
+  int64_t quota = 0;  // samples of an epoch over all ranks; non-join only
+  uint64_t seed = 0;
+};
+
+// Where the round stands; equal on all ranks.
+struct PlanContext {
+  Epoch epoch;
+  int64_t iterator = 0;
+  RoundId round;
+  int64_t emitted_before = 0;  // samples this epoch emitted on all ranks before this round
+};
+
+// The samples of one rank at one step: positions in the rank's window. Empty = IDLE.
+struct PlannedGroup {
+  std::vector<int32_t> samples;
+};
+
+// Sums over all ranks at one step.
+struct StepTotals {
+  int64_t samples = 0;
+  int64_t tokens = 0;  // real tokens, padding not counted
+  int64_t loss_tokens = 0;
+  int64_t padded_tokens = 0;  // group size x padded length, summed over ranks
+  int64_t vision_load = 0;
+};
+
+struct Plan {
+  bool epoch_end = false;  // nothing follows in this iteration; may come with steps (non-join)
+  std::vector<std::vector<PlannedGroup>> groups;  // [rank][step]; every rank has the same steps
+  std::vector<StepTotals> totals;                 // [step]
+  // [rank] window positions that were not emitted, in the order in which they go back to the
+  // front of the window; with epoch_end under non-join: the ids left over.
+  std::vector<std::vector<int32_t>> leftovers;
+  uint64_t digest = 0;  // of groups, leftovers, epoch_end and the offers' id hashes
+
+  int64_t num_steps() const { return static_cast<int64_t>(totals.size()); }
+};
+
+// Forms one round's steps from everybody's offers (design §4). Pure: same arguments, same plan, on
+// any machine; integers only.
+//
+// `offers` is indexed by rank; each is kReady or kDry. At least one step is planned whenever a
+// window holds a sample, and each rank with samples emits at least one then, so an epoch ends
+// within as many rounds as there are samples. All dry: epoch_end without steps.
+//
+// Errors: InvalidArgument if an option is out of range, a rank is neither kReady nor kDry, a kReady
+// window is empty, or a length is <= 0.
+absl::StatusOr<Plan> MakePlan(const PlanOptions& options, const PlanContext& context,
+                              absl::Span<const Offer> offers);
+
+}  // namespace odb

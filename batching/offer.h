@@ -83,4 +83,15 @@ struct ConfirmRecord {
   uint64_t plan_digest = 0;
 };
 
+// What ranks exchange first in a generation: how far each of them got.
+struct ResyncRecord {
+  uint32_t wire_version = 1;
+  Rank rank;
+  Generation generation;
+  RoundId last_completed_round;    // 0: none
+  uint64_t plan_digest = 0;        // of last_completed_round
+  bool has_stored_offer = false;   // it keeps what it offered in last_completed_round
+  bool has_planned_offer = false;  // ... and in last_completed_round + 1, which it was planning
+};
+
 }  // namespace odb

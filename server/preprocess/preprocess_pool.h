@@ -1,0 +1,97 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "server/preprocess/sample.h"
+#include "server/preprocess/transform.h"
+#include "server/sources/dataset.h"
+
+namespace odb {
+
+// What one feed reads, and how far ahead.
+struct FeedOptions {
+  // The records of one view in order: indices into the dataset. Used if `record_at` is not set.
+  std::vector<int64_t> records;
+  // Or: the index at a position in [0, num_records). Pure, cheap and thread-safe: called by the
+  // pool's threads under a lock.
+  std::function<int64_t(int64_t position)> record_at;
+  int64_t num_records = 0;  // with `record_at` only
+  uint64_t seed = 0;
+  Epoch epoch;
+  // Samples begun and not yet handed out: bounds the reorder buffer. Larger: a slow sample holds
+  // up fewer threads; smaller: less memory.
+  int32_t max_in_flight = 64;
+};
+
+struct FeedStats {
+  int64_t begun = 0;      // positions handed to threads
+  int64_t ready = 0;      // finished, not yet handed out (some may wait for an earlier one)
+  int64_t delivered = 0;  // handed out by Next, entries of the quarantine included
+  int64_t total = 0;
+};
+
+class PreprocessPool;
+
+// The results of one view, strictly in view order whatever the threads' timing.
+//
+// Ownership: the caller's; it may outlive the pool (Next is then Cancelled). Threads: Next is for
+// one thread at a time; Close, stats and the destructor may come from another, the destructor not
+// during Next.
+class OrderedFeed {
+ public:
+  virtual ~OrderedFeed() = default;  // closes
+
+  // The next result; nullopt after the last one, again and again.
+  // Errors: DeadlineExceeded (nothing lost, call again), Cancelled (closed, or the pool is gone).
+  virtual absl::StatusOr<std::optional<SampleResult>> Next(absl::Time deadline) = 0;
+
+  // No new sample is begun and a waiting Next returns at once; a sample that a thread is at work on
+  // is finished and dropped. Returns without waiting for it. May be repeated.
+  virtual void Close() = 0;
+
+  virtual FeedStats stats() const = 0;
+};
+
+// C++ threads that preprocess records for several feeds, one sample at a time each, taking turns
+// between the feeds that have room.
+//
+// Ownership: dataset and transform must outlive the pool. Threads: thread-safe. The threads
+// ("odb-pool-0", ...) begin with Start and are joined by the destructor, which waits for at most
+// one sample per thread.
+class PreprocessPool {
+ public:
+  struct Options {
+    int32_t num_threads = 1;  // >= 1
+  };
+
+  PreprocessPool(const Options& options, const Dataset* dataset, const Transform* transform);
+  ~PreprocessPool();
+  PreprocessPool(const PreprocessPool&) = delete;
+  PreprocessPool& operator=(const PreprocessPool&) = delete;
+
+  void Start();  // once
+
+  // May be called before Start. `options.max_in_flight` must be >= 1, every record in the dataset.
+  std::unique_ptr<OrderedFeed> OpenFeed(FeedOptions options);
+
+  int32_t num_threads() const { return options_.num_threads; }
+
+ private:
+  class Core;
+  class Feed;
+
+  const Options options_;
+  // Two owners: the pool, and each feed, which may outlive it.
+  const std::shared_ptr<Core> core_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace odb

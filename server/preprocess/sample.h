@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+#include "server/preprocess/quarantine.h"
+
+namespace odb {
+
+// A label that takes no part in the loss, as PyTorch's cross_entropy ignores it.
+constexpr int32_t kIgnoredLabel = -100;
+
+// Which label positions count in the loss (design §1).
+enum class LabelShift : uint8_t {
+  kModel = 0,  // the model predicts position i from i - 1, so position 0 never counts
+  kData = 1,   // the data is already shifted: all positions count
+};
+
+enum class ElementType : uint8_t {
+  kInt32 = 0,
+  kInt64 = 1,
+  kFloat32 = 2,
+  kFloat16 = 3,
+  kBfloat16 = 4,
+  kUint8 = 5,
+  kBool = 6,
+};
+
+// A tensor beside input_ids and labels (pixel_values, image_grid_thw, ...).
+struct NamedTensor {
+  std::string name;
+  ElementType type = ElementType::kInt64;
+  std::vector<int64_t> shape;
+  std::string bytes;  // row-major, little-endian
+};
+
+// One preprocessed training example.
+struct Sample {
+  SampleId id;
+  std::vector<int32_t> input_ids;
+  std::vector<int32_t> labels;      // [length()]; kIgnoredLabel = not in the loss
+  std::vector<NamedTensor> extras;  // empty for text
+  int32_t loss_tokens = 0;          // CountLossTokens(labels, label_shift); > 0
+  int32_t vision_load = 0;          // patches; 0 without pictures
+  bool over_length = false;         // longer than max_length, kept by policy `alone`
+
+  int32_t length() const { return static_cast<int32_t>(input_ids.size()); }
+};
+
+// What preprocessing makes of one record: errors are values.
+using SampleResult = std::variant<Sample, QuarantineEntry>;
+
+// The number of labels that count in the loss.
+inline int32_t CountLossTokens(const std::vector<int32_t>& labels, LabelShift shift) {
+  int32_t count = 0;
+  for (size_t i = shift == LabelShift::kModel ? 1 : 0; i < labels.size(); ++i) {
+    count += labels[i] != kIgnoredLabel;
+  }
+  return count;
+}
+
+}  // namespace odb

@@ -1,0 +1,260 @@
+#include "server/sources/dataset.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "base/status_macros.h"
+#include "server/sources/record_scanner.h"
+
+namespace odb {
+namespace {
+
+constexpr int64_t kScanBytes = int64_t{1} << 20;
+constexpr absl::string_view kByteOrderMark = "\xef\xbb\xbf";
+
+// What a file's first bytes say of it.
+struct FileShape {
+  bool is_array = false;
+  int64_t first_offset = 0;  // behind a byte order mark
+};
+
+std::string NameOf(const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  return slash == std::string::npos ? path : path.substr(slash + 1);
+}
+
+absl::Status SystemError(const std::string& path, const char* what) {
+  const int error = errno;
+  const std::string text = absl::StrCat("data file ", path, ": ", what, ": ", strerror(error));
+  if (error == ENOENT || error == ENOTDIR) {
+    return absl::NotFoundError(absl::StrCat("data file ", path, " does not exist"));
+  }
+  if (error == EACCES || error == EPERM) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("data file ", path, " cannot be read: permission denied for uid ", getuid()));
+  }
+  return absl::InternalError(text);
+}
+
+// Reads exactly `bytes` at `offset`, or fewer at the end of the file; -1 on error (errno).
+int64_t ReadAt(int fd, int64_t offset, int64_t bytes, char* out) {
+  int64_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = pread(fd, out + done, static_cast<size_t>(bytes - done), offset + done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return -1;
+    if (got == 0) break;
+    done += got;
+  }
+  return done;
+}
+
+bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
+
+// `[` comes first. JSON Lines all the same if the first line is a whole array and more follows.
+bool FirstLineIsWholeArray(absl::string_view head) {
+  const size_t begin = head.find('[');
+  const size_t end = head.find('\n', begin);
+  if (end == absl::string_view::npos) return false;
+  const bool more_follows = std::any_of(head.begin() + static_cast<int64_t>(end), head.end(),
+                                        [](char c) { return !IsBlank(c); });
+  std::vector<ScannedRecord> ignored;
+  ArrayScanner scanner(0, &ignored);
+  scanner.Feed(head.substr(begin, end - begin));
+  scanner.Finish();
+  return scanner.closed() && more_follows;
+}
+
+absl::StatusOr<FileShape> RecogniseFile(const std::string& path, absl::string_view head) {
+  FileShape shape;
+  if (absl::StartsWith(head, "\xff\xfe") || absl::StartsWith(head, "\xfe\xff")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is UTF-16; odbd reads UTF-8 (try: iconv -f UTF-16)"));
+  }
+  if (absl::StartsWith(head, "\x1f\x8b")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is gzip-compressed; decompress it first (gunzip)"));
+  }
+  if (absl::StartsWith(head, kByteOrderMark)) {
+    shape.first_offset = static_cast<int64_t>(kByteOrderMark.size());
+    head.remove_prefix(kByteOrderMark.size());
+  }
+  const auto first = std::find_if_not(head.begin(), head.end(), IsBlank);
+  shape.is_array = first != head.end() && *first == '[' && !FirstLineIsWholeArray(head);
+  return shape;
+}
+
+}  // namespace
+
+struct Dataset::Source {
+  ~Source() {
+    if (fd >= 0) close(fd);
+  }
+
+  std::string path;
+  std::string name;
+  int fd = -1;
+  int64_t bytes = 0;
+  int64_t first_record = 0;
+  std::vector<ScannedRecord> records;
+};
+
+Dataset::Dataset(const DatasetOptions& options) : options_(options) {}
+Dataset::~Dataset() = default;
+
+absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::vector<std::string>& paths,
+                                                       const DatasetOptions& options) {
+  if (paths.empty()) return absl::NotFoundError("no data file is named; give at least one");
+  if (options.record_bytes_max < 1 ||
+      options.record_bytes_max >= std::numeric_limits<int32_t>::max()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "record_bytes_max must be in [1, 2147483646], got ", options.record_bytes_max));
+  }
+  std::unique_ptr<Dataset> dataset(new Dataset(options));
+  for (const std::string& path : paths) RETURN_IF_ERROR(dataset->AddSource(path));
+  dataset->manifest_digest_ = dataset->ComputeManifestDigest();
+  return dataset;
+}
+
+absl::Status Dataset::AddSource(const std::string& path) {
+  auto source = std::make_unique<Source>();
+  source->path = path;
+  source->name = NameOf(path);
+  // O_NONBLOCK: a pipe must not hold up the open; it is refused below.
+  source->fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (source->fd < 0) return SystemError(path, "open");
+  struct stat info;
+  if (fstat(source->fd, &info) != 0) return SystemError(path, "stat");
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is ", S_ISDIR(info.st_mode) ? "a directory" : "no file",
+                     "; name the files in it, JSON Lines or JSON arrays"));
+  }
+  source->bytes = info.st_size;
+  source->first_record = num_records_;
+
+  std::string piece(static_cast<size_t>(kScanBytes), '\0');
+  int64_t got = ReadAt(source->fd, 0, kScanBytes, piece.data());
+  if (got < 0) return SystemError(path, "read");
+  ASSIGN_OR_RETURN(const FileShape shape,
+                   RecogniseFile(path, absl::string_view(piece.data(), static_cast<size_t>(got))));
+  LineScanner lines(shape.first_offset, &source->records);
+  ArrayScanner array(shape.first_offset, &source->records);
+  int64_t skip = shape.first_offset;
+  for (int64_t offset = 0; got > 0; offset += got) {
+    if (offset > 0) {
+      got = ReadAt(source->fd, offset, kScanBytes, piece.data());
+      if (got < 0) return SystemError(path, "read");
+    }
+    const absl::string_view text(piece.data() + skip, static_cast<size_t>(got - skip));
+    skip = 0;
+    if (shape.is_array) {
+      array.Feed(text);
+    } else {
+      lines.Feed(text);
+    }
+  }
+  if (shape.is_array) {
+    array.Finish();
+    if (!array.closed()) {
+      warnings_.push_back(absl::StrCat(source->name,
+                                       ": the JSON array is not closed or something "
+                                       "follows it; the file may be cut"));
+    }
+  } else {
+    lines.Finish();
+  }
+
+  if (source->records.empty() && !options_.allow_empty_sources) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is empty: no record in ", source->bytes, " bytes"));
+  }
+  source->records.shrink_to_fit();
+  num_records_ += static_cast<int64_t>(source->records.size());
+  sources_.push_back(std::move(source));
+  return absl::OkStatus();
+}
+
+RecordRef Dataset::ref(int64_t index) const {
+  INVARIANT(index >= 0 && index < num_records_, "record index out of range");
+  // The last source that begins at or before the record; an empty source begins where the next
+  // one does, so it is never the last.
+  const auto after = std::upper_bound(
+      sources_.begin(), sources_.end(), index,
+      [](int64_t value, const std::unique_ptr<Source>& s) { return value < s->first_record; });
+  const auto found = after - 1;
+  const ScannedRecord& record =
+      (*found)->records[static_cast<size_t>(index - (*found)->first_record)];
+  return RecordRef{static_cast<int32_t>(found - sources_.begin()), record.offset, record.bytes,
+                   record.line};
+}
+
+absl::StatusOr<absl::string_view> Dataset::Read(int64_t index, std::string* buffer) const {
+  return Read(ref(index), buffer);
+}
+
+absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::string* buffer) const {
+  const Source& source = *sources_[static_cast<size_t>(ref.source)];
+  if (ref.bytes > options_.record_bytes_max) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        ref.bytes, " bytes, allowed are ", options_.record_bytes_max, " (record_bytes_max)"));
+  }
+  const size_t bytes = static_cast<size_t>(ref.bytes);
+  if (buffer->size() < bytes + kReadPadding) buffer->resize(bytes + kReadPadding);
+  const int64_t got = ReadAt(source.fd, ref.offset, ref.bytes, buffer->data());
+  if (got < 0) return absl::DataLossError(absl::StrCat("read failed: ", strerror(errno)));
+  if (got < ref.bytes) {
+    return absl::DataLossError(
+        absl::StrCat("the file ended ", ref.bytes - got, " bytes early; was it changed?"));
+  }
+  return absl::string_view(buffer->data(), bytes);
+}
+
+RecordRange Dataset::records(int32_t source) const {
+  const Source& s = *sources_[static_cast<size_t>(source)];
+  return RecordRange{s.first_record, static_cast<int64_t>(s.records.size())};
+}
+
+const std::string& Dataset::path(int32_t source) const {
+  return sources_[static_cast<size_t>(source)]->path;
+}
+
+const std::string& Dataset::name(int32_t source) const {
+  return sources_[static_cast<size_t>(source)]->name;
+}
+
+int64_t Dataset::bytes(int32_t source) const {
+  return sources_[static_cast<size_t>(source)]->bytes;
+}
+
+int64_t Dataset::Find(const SampleId& id) const {
+  if (id.source < 0 || id.source >= num_sources()) return -1;
+  const Source& source = *sources_[static_cast<size_t>(id.source)];
+  const auto found = std::lower_bound(
+      source.records.begin(), source.records.end(), id.key,
+      [](const ScannedRecord& record, int64_t offset) { return record.offset < offset; });
+  if (found == source.records.end() || found->offset != id.key) return -1;
+  return source.first_record + (found - source.records.begin());
+}
+
+uint64_t Dataset::ComputeManifestDigest() const {
+  std::string manifest;
+  for (const auto& source : sources_) {
+    // A name holds no \0, so the parts cannot be confused.
+    absl::StrAppend(&manifest, source->name, absl::string_view("\0", 1), source->bytes, " ",
+                    source->records.size(), "\n");
+  }
+  return Hash64(manifest);
+}
+
+}  // namespace odb

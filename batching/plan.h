@@ -27,8 +27,8 @@ struct PlanOptions {
   int32_t max_samples = 0;      // samples a group may hold; 0 = no limit
   int64_t max_vision_load = 0;  // vision load a group may hold; 0 = no limit
   int32_t pad_to_multiple_of = 1;
-  int32_t max_steps =
-      0;              // steps one round may plan, >= 1; a constant, never a measure of free room
+  // Steps one round may plan, >= 1; a constant, never a measure of free room.
+  int32_t max_steps = 0;
   int64_t quota = 0;  // samples of an epoch over all ranks; non-join only
   uint64_t seed = 0;
 };
@@ -62,17 +62,25 @@ struct Plan {
   // [rank] window positions that were not emitted, in the order in which they go back to the
   // front of the window; with epoch_end under non-join: the ids left over.
   std::vector<std::vector<int32_t>> leftovers;
-  uint64_t digest = 0;  // of groups, leftovers, epoch_end and the offers' id hashes
+  uint64_t digest = 0;  // of all of the above and the offers' id hashes
 
   int64_t num_steps() const { return static_cast<int64_t>(totals.size()); }
 };
 
 // Forms one round's steps from everybody's offers (design §4). Pure: same arguments, same plan, on
-// any machine; integers only.
+// any machine; integers only. O(samples + ranks x steps).
 //
 // `offers` is indexed by rank; each is kReady or kDry. At least one step is planned whenever a
 // window holds a sample, and each rank with samples emits at least one then, so an epoch ends
-// within as many rounds as there are samples. All dry: epoch_end without steps.
+// within as many rounds as there are samples (round_bound.h has the closer bound). All dry:
+// epoch_end without steps.
+//
+// The steps of a round come in an order drawn from (seed, epoch, emitted_before). The number of the
+// round is left out on purpose: it counts over the epochs of a job, and how many rounds an epoch
+// that was left early had planned ahead depends on timing, which must never reach content.
+//
+// Leftovers: the samples of the groups that did not fit, short ones first. When non-join ends the
+// epoch, they are all samples that were not emitted, in window order.
 //
 // Errors: InvalidArgument if an option is out of range, a rank is neither kReady nor kDry, a kReady
 // window is empty, or a length is <= 0.

@@ -11,27 +11,11 @@
 #include "absl/time/time.h"
 #include "aligner/protocol/decision.h"
 #include "aligner/protocol/effects.h"
+#include "aligner/protocol/local_view.h"
 #include "base/ids.h"
 #include "batching/offer.h"
 
 namespace odb {
-
-// What odbd says of a rank besides its offer; may change at any time.
-struct LocalState {
-  // The round that odbd works towards (its last completed + 1). A state that speaks of an earlier
-  // round than the machine's is not used, save a fatal closing_reason.
-  RoundId round;
-  Epoch epoch;
-  int64_t iterator = 0;
-  // Why there is no offer. Ignored while there is one.
-  NotReadyReason not_ready_reason = NotReadyReason::kDetached;
-  // kNone: not closing. kBreak and kSessionClosed stay until the round completes.
-  ClosingReason closing_reason = ClosingReason::kNone;
-  bool waiting = false;  // the trainer is blocked, asking for step `position`
-  int64_t position = 0;  // steps of this iteration that the trainer has taken
-  uint32_t modality_mask = 0;
-  uint64_t config_digest = 0;
-};
 
 // What odbd keeps for its rank over the life of an aligner (see effects.h for when it changes).
 struct ResumeState {
@@ -51,10 +35,9 @@ struct ResumeState {
 //               ^-'  heartbeat: somebody is not there yet
 //
 //   RESYNC   everybody's last completed round; they differ by at most one. If they differ, the
-//   later
-//            one is redone: ranks that completed it repeat stored_offer, the others planned_offer,
-//            so the table is the same again; ranks ahead confirm the digest they have and neither
-//            deliver nor release again.
+//            later one is redone: ranks that completed it repeat stored_offer, the others
+//            planned_offer, so the table is the same again; ranks ahead confirm the digest they
+//            have and neither deliver nor release again.
 //   OFFER    CLOSING if the trainer ended the iteration, else the offer if there is one, else
 //            NOT_READY. A rank that has nothing new to say holds its record for up to
 //            heartbeat_interval: a slow trainer is a visible wait, never silence.
@@ -74,6 +57,7 @@ class AlignmentMachine {
   struct Options {
     Rank rank;
     int world_size = 1;
+    uint64_t config_digest = 0;  // goes into every header; see OfferHeader
     // How long a rank that is not ready stays silent. Smaller: waits are seen sooner, more traffic.
     absl::Duration heartbeat_interval = absl::Seconds(1);
     // How long an exchange may take before the mesh counts as broken. Must exceed
@@ -95,8 +79,8 @@ class AlignmentMachine {
   std::vector<Effect> OnGeneration(absl::Time now, Generation generation, ResumeState resume);
 
   // odbd has something to plan with: kReady or kDry, for odbd's next round. The machine writes
-  // rank, generation, position, waiting and plan_digest into the header. Repeating it is harmless,
-  // also before OnGeneration; changing it is an error.
+  // rank, generation, digests, position and waiting into the header. May come before OnGeneration;
+  // repeating it is harmless, changing it is an error.
   std::vector<Effect> OnLocalOffer(absl::Time now, Offer offer);
 
   std::vector<Effect> OnLocalState(absl::Time now, const LocalState& state);
@@ -127,9 +111,9 @@ class AlignmentMachine {
   enum class Phase : uint8_t { kNoMesh, kResync, kHold, kOffer, kPlanning, kConfirm, kFailed };
   using Effects = std::vector<Effect>;
 
-  void OnResync(absl::Time now, const std::vector<ResyncRecord>& records, Effects* effects);
-  void OnOffers(absl::Time now, std::vector<Offer> offers, Effects* effects);
-  void OnConfirms(absl::Time now, const std::vector<ConfirmRecord>& records, Effects* effects);
+  void OnResyncTable(absl::Time now, const std::vector<ResyncRecord>& records, Effects* effects);
+  void OnOfferTable(absl::Time now, std::vector<Offer> offers, Effects* effects);
+  void OnConfirmTable(absl::Time now, const std::vector<ConfirmRecord>& records, Effects* effects);
   void OnHeartbeat(absl::Time now, const Decision& decision, Effects* effects);
 
   // Enters kHold: an offer exchange of round_ is due from `now` on.
@@ -141,34 +125,30 @@ class AlignmentMachine {
   void FailWith(absl::Status status, std::vector<Rank> culprits, Effects* effects);
   void LoseMesh(std::string reason, std::optional<Rank> suspected, Effects* effects);
 
-  bool HasOffer() const;
-  bool IsClosing() const;
-  // What this rank would say now, without the window.
-  OfferHeader CurrentHeader() const;
-  Offer CurrentOffer() const;
-  // Appends SetTimer if the next deadline is another one.
-  std::vector<Effect> WithTimer(Effects effects);
+  bool InExchange() const;
   absl::Time NextDeadline() const;
+  // Appends SetTimer if the next deadline is another one.
+  Effects WithTimer(Effects effects);
 
   const Options options_;
   Phase phase_ = Phase::kNoMesh;
-  Generation generation_;
-  ExchangeId exchange_;     // in flight, or the last one
   absl::Time phase_since_;  // when phase_ was entered
   absl::Time timer_ = absl::InfiniteFuture();
+  Generation generation_;
+  ExchangeId exchange_;  // in flight, or the last one
 
-  RoundId round_;                  // being agreed on
-  uint64_t last_plan_digest_ = 0;  // of round_ - 1, or of round_ where this rank is ahead in a redo
-  bool ahead_ = false;             // redo, and this rank completed round_ before
-  std::optional<Offer> redo_offer_;              // what a redo of round_ must offer
+  ResumeState resume_;                           // of generation_
+  RoundId round_;                                // being agreed on
+  uint64_t last_plan_digest_ = 0;                // of the last round that this rank completed
+  std::optional<Offer> redo_offer_;              // set while round_ is redone: what to offer
+  bool ahead_ = false;                           // redo, and this rank completed round_ before
   DecisionKind decision_ = DecisionKind::kPlan;  // of round_, from kPlanning on
-  uint64_t plan_digest_ = 0;                     // of round_, from kConfirm on
+  uint64_t plan_digest_ = 0;                     // of round_, in kConfirm
 
-  std::optional<Offer> local_offer_;
-  LocalState local_state_;
-  // Of the last heartbeat of round_: who is waited for since when, and what this rank had said.
-  std::map<Rank, absl::Time> waiting_since_;
-  OfferState submitted_state_ = OfferState::kNotReady;
+  LocalView local_;
+  absl::Time offer_due_at_;                       // since when this offer exchange could have run
+  OfferState submitted_ = OfferState::kNotReady;  // in the last offer exchange
+  std::map<Rank, absl::Time> waiting_since_;      // whom round_ waits for, as of its last heartbeat
 };
 
 }  // namespace odb

@@ -37,8 +37,9 @@ struct Decision {
 // Decides from the heads of one offer exchange, indexed by rank. Pure.
 //
 // kError, in this order of precedence, each naming ranks and values:
-//   Internal            heads that are not those of one exchange (rank, round or generation)
-//   InvalidArgument     wire_version or config_digest differs
+//   InvalidArgument     wire_version differs
+//   Internal            heads that are not those of one exchange (rank, generation or round)
+//   InvalidArgument     config_digest differs
 //   Aborted             a rank closes because its trainer died or its daemon failed
 //   Unavailable         a rank closes because its daemon stops
 //   Internal            the ranks completed the previous round with different plan digests

@@ -1,0 +1,26 @@
+#include "server/daemon/config_digest.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/hash.h"
+#include "server/daemon/config_fields.h"
+
+namespace odb {
+
+ConfigDigests DigestConfig(const v1::Config& config, const ContentDigests& content) {
+  ConfigDigests digests;
+  for (const FieldSpec& spec : ConfigFields()) {
+    if (spec.shapes_plans) digests.emplace_back(spec.name, FieldToText(spec, config));
+  }
+  digests.emplace_back("sources", absl::StrCat(absl::Hex(content.sources, absl::kZeroPad16)));
+  digests.emplace_back("tokenizer", absl::StrCat(absl::Hex(content.tokenizer, absl::kZeroPad16)));
+  digests.emplace_back("transform", absl::StrCat(absl::Hex(content.transform, absl::kZeroPad16)));
+  return digests;
+}
+
+uint64_t CombinedDigest(const ConfigDigests& digests) {
+  std::string text;
+  for (const auto& [key, value] : digests) absl::StrAppend(&text, key, "=", value, "\n");
+  return Hash64(text);
+}
+
+}  // namespace odb

@@ -1,0 +1,338 @@
+#include "server/daemon/config.h"
+
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "server/daemon/config_digest.h"
+#include "server/daemon/config_fields.h"
+#include "server/daemon/config_text.h"
+#include "server/daemon/config_yaml.h"
+#include "server/daemon/exit_codes.h"
+#include "server/daemon/nearest_name.h"
+#include "tests/support/status_matchers.h"
+
+namespace odb {
+namespace {
+
+absl::StatusOr<LoadedConfig> Load(const std::vector<std::string>& arguments,
+                                  std::map<std::string, std::string> variables = {}) {
+  auto line = ParseCommandLine(arguments);
+  if (!line.ok()) return line.status();
+  return LoadConfig(*line, ConfigEnvironment{std::move(variables), /*uid=*/1000});
+}
+
+// A file that goes when the test does.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    char path[] = "/tmp/odbconfigXXXXXX";
+    const int fd = mkstemp(path);
+    REQUIRE(fd >= 0);
+    close(fd);
+    path_ = path;
+    std::ofstream(path_) << text;
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST_CASE("Config: --data alone is enough, and everything else has a default", "[config]") {
+  const auto config = Load({"--data", "a.jsonl", "--data=b.jsonl"});
+
+  REQUIRE(config.ok());
+  CHECK(CheckConfig(config->values).ok());
+  REQUIRE(config->values.data_size() == 2);
+  CHECK(config->values.data(0) == "a.jsonl");
+  CHECK(config->values.data(1) == "b.jsonl");
+  CHECK(config->values.token_budget() == 8192);
+  CHECK(config->values.max_record_bytes() == 16 << 20);
+  CHECK(config->values.max_bad_share() == 0.05);
+  CHECK(config->values.socket() == "/tmp/odbd-1000.sock");
+  CHECK(ParsedDuration(config->values.stall_timeout()) == absl::InfiniteDuration());
+  CHECK(config->origins.at("data") == "flag");
+  CHECK(config->origins.at("window") == "default");
+}
+
+TEST_CASE("Config: the table has every field of config.proto and the defaults of its comments",
+          "[config]") {
+  const auto* descriptor = v1::Config::descriptor();
+  std::map<std::string, std::string> comments;
+  for (const FieldDoc& doc : ConfigDocs()) comments[doc.name] = doc.comment;
+  CHECK(static_cast<int>(comments.size()) == descriptor->field_count());
+  CHECK(static_cast<int>(ConfigFields().size()) == descriptor->field_count());
+
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const std::string name = descriptor->field(i)->name();
+    INFO(name << ": " << comments[name]);
+    const FieldSpec* spec = FindConfigField(name);
+    REQUIRE(spec != nullptr);
+    REQUIRE(!comments[name].empty());
+    if (spec->default_text == nullptr) continue;
+    // "Default 256.", "0 (default)", "quarantine (default)", "Default 16 MiB."; the tokenizer's
+    // comment says `or "bytes" (default: ...)`.
+    const std::string comment = absl::StrReplaceAll(comments[name], {{" MiB", "MiB"}, {"\"", ""}});
+    const std::string value = spec->default_text;
+    const bool stated = absl::StrContains(comment, absl::StrCat(value, " (default")) ||
+                        absl::StrContains(comment, absl::StrCat("Default ", value));
+    CHECK(stated);
+  }
+}
+
+TEST_CASE("Config: every choice stands in the field's comment", "[config]") {
+  std::map<std::string, std::string> comments;
+  for (const FieldDoc& doc : ConfigDocs()) comments[doc.name] = doc.comment;
+  for (const FieldSpec& spec : ConfigFields()) {
+    if (spec.kind != FieldKind::kChoice) continue;
+    for (const absl::string_view choice : absl::StrSplit(spec.choices, '|')) {
+      INFO(spec.name << " " << choice);
+      CHECK(absl::StrContains(comments[spec.name], choice));
+    }
+  }
+}
+
+TEST_CASE("Config: flag wins over variable, variable over file, file over default", "[config]") {
+  const TemporaryFile file("window: 11\nseed: 11\nworkers: 11\ndata: [one.jsonl]\n");
+  const std::vector<std::string> arguments = {"--config", file.path(), "--window", "33"};
+
+  const auto config = Load(arguments, {{"ODB_WINDOW", "22"}, {"ODB_SEED", "22"}});
+
+  REQUIRE(config.ok());
+  CHECK(config->values.window() == 33);
+  CHECK(config->values.seed() == 22);
+  CHECK(config->values.workers() == 11);
+  CHECK(config->values.prefetch_steps() == 8);
+  CHECK(config->origins.at("window") == "flag");
+  CHECK(config->origins.at("seed") == "ODB_SEED");
+  CHECK(config->origins.at("workers") == file.path() + ":3");
+  CHECK(config->origins.at("prefetch_steps") == "default");
+}
+
+TEST_CASE("Config: a list of files from one place replaces that of a weaker one", "[config]") {
+  const TemporaryFile file("data: [one.jsonl, two.jsonl]\n");
+
+  const auto from_file = Load({}, {{"ODB_CONFIG", file.path()}});
+  REQUIRE(from_file.ok());
+  CHECK(from_file->values.data_size() == 2);
+
+  const auto from_flag = Load({"--data", "x.jsonl"}, {{"ODB_CONFIG", file.path()}});
+  REQUIRE(from_flag.ok());
+  REQUIRE(from_flag->values.data_size() == 1);
+
+  const auto from_variable = Load({}, {{"ODB_DATA", "p.jsonl:q.jsonl:r.jsonl"}});
+  REQUIRE(from_variable.ok());
+  CHECK(from_variable->values.data_size() == 3);
+}
+
+TEST_CASE("Config: an unknown key is refused with its line and the nearest name", "[config]") {
+  const TemporaryFile file("data: a.jsonl\n\ntoken_bugdet: 100\n");
+
+  const auto config = Load({"--config", file.path()});
+
+  CHECK_THAT(config.status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  CHECK(config.status().message() ==
+        file.path() + ":3: unknown key \"token_bugdet\"; did you mean \"token_budget\"?");
+  CHECK(ConfigExitCode(config.status()) == kExitConfig);
+}
+
+TEST_CASE("Config: an unknown flag or variable is refused with the nearest name", "[config]") {
+  const auto flag = Load({"--data", "a", "--tokenbudget=3"});
+  CHECK(flag.status().message() == "unknown flag --tokenbudget; did you mean --token-budget?");
+  CHECK(ConfigExitCode(flag.status()) == kExitUsage);
+
+  const auto underscore = Load({"--token_budget", "3"});
+  CHECK(underscore.status().message() ==
+        "unknown flag --token_budget; did you mean --token-budget?");
+
+  const auto variable = Load({"--data", "a"}, {{"ODB_SEDE", "3"}});
+  CHECK(variable.status().message() == "unknown variable ODB_SEDE; did you mean ODB_SEED?");
+  CHECK(ConfigExitCode(variable.status()) == kExitConfig);
+}
+
+TEST_CASE("Config: variables of the client, of odbrun and of tests are left alone", "[config]") {
+  for (const char* name : {"ODB_CLIENT_LIBRARY", "ODB_LIFELINE_FD", "ODB_READY_FD", "ODB_ODBD",
+                           "ODB_CONFORMANCE_DIR", "ODB_TEST_ANYTHING"}) {
+    INFO(name);
+    CHECK(Load({"--data", "a"}, {{name, "x"}}).ok());
+  }
+}
+
+TEST_CASE("Config: a value out of range says what, which, got and allowed", "[config]") {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const auto c = GENERATE(values<Case>({
+      {{"--window", "0"}, "--window must be an integer from 1 to 65536, got \"0\""},
+      {{"--window", "many"}, "--window must be an integer from 1 to 65536, got \"many\""},
+      {{"--max-bad-share", "1.5"}, "--max-bad-share must be a number from 0 to 1, got \"1.5\""},
+      {{"--max-bad-share", "nan"}, "--max-bad-share must be a number from 0 to 1, got \"nan\""},
+      {{"--termination", "joined"}, "--termination must be one of join, non-join, got \"joined\""},
+      {{"--order", "blocks"}, "--order must be exact, got \"blocks\""},
+      {{"--attach-timeout", "5"},
+       "--attach-timeout must be a duration above 0 (like 250ms, 30s, 10m or inf), got \"5\""},
+      {{"--views", "3"},
+       "--views must be a list like [{sources: [0]}, {sources: [1, 2]}], got no list"},
+      {{"--seed", "-1"}, "--seed must be an integer of at least 0, got \"-1\""},
+      {{"--window"}, "--window needs a value"},
+      {{"--window", "--seed"}, "--window needs a value"},
+      {{"--window", "1", "--window", "2"}, "--window is given twice"},
+      {{"a.jsonl"}, "unexpected argument \"a.jsonl\"; files of data are given as --data FILE"},
+  }));
+
+  const auto config = Load(c.arguments);
+
+  CHECK(config.status().message() == c.message);
+  CHECK(ConfigExitCode(config.status()) == kExitUsage);
+}
+
+TEST_CASE("Config: the file's mistakes name file and line", "[config]") {
+  const auto [text, message] = GENERATE(table<std::string, std::string>({
+      {"window: 0\n", ":1: window must be an integer from 1 to 65536, got \"0\""},
+      {"seed: 1\nseed: 2\n", ":2: seed is given twice"},
+      {"window: [1]\n", ":1: window must be one value, got a list"},
+      {"- window\n", ":1: keys and values wanted, like `token_budget: 8192`"},
+      {"window: {\n", ":2: not YAML: "},
+      {"data: {a: b}\n", ":1: data must be a file or a list of files"},
+      {"views: [{source: [1]}]\n", ":1: views must be a list like"},
+  }));
+  const TemporaryFile file(text);
+
+  const auto config = Load({"--config", file.path()});
+
+  CHECK_THAT(config.status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  CHECK_THAT(config.status(), HasMessage(file.path() + message));
+}
+
+TEST_CASE("Config: a missing file and a folder are refused by name", "[config]") {
+  const auto missing = Load({"--config", "/nonexistent/odbd.yaml"});
+  CHECK(missing.status().message() ==
+        "configuration file /nonexistent/odbd.yaml: No such file or directory");
+  const auto folder = Load({"--config", "/tmp"});
+  CHECK(folder.status().message() == "configuration file /tmp: Is a directory");
+}
+
+TEST_CASE("Config: values that do not fit together are refused", "[config]") {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string message;
+  };
+  const auto c = GENERATE(values<Case>({
+      {{}, "nothing to serve: give at least one file as --data FILE (or data: in the file)"},
+      {{"--data=a", "--max-length=9000"},
+       "max_length, padded to 9000 tokens, must be at most token_budget (8192), got 9000"},
+      {{"--data=a", "--token-budget=100", "--pad-to-multiple-of=64", "--max-length=100"},
+       "max_length, padded to 128 tokens, must be at most token_budget (100), got 100"},
+      {{"--data=a", "--pad-to-multiple-of=64", "--token-budget=63"},
+       "pad_to_multiple_of must be at most token_budget (63), got 64"},
+      {{"--data=a", "--quota=5"},
+       "quota needs termination non-join, got quota 5 with termination join"},
+      {{"--data=a", "--views=[{sources: [0]}, {sources: [1]}]"},
+       "views[1] names source 1, but data has 1 (0 to 0)"},
+      {{"--data=a", "--views=[{sources: [0]}, {sources: [0]}]"},
+       "views: source 0 is in view 0 and in view 1; each may be in one"},
+      {{"--data=a", "--data=b", "--views=[{sources: [0]}]"},
+       "views leave out source 1 (b); each must be in one view"},
+      {{"--data=a", "--exchange-timeout=100ms"},
+       "exchange_timeout must be at least twice heartbeat_interval (100ms), got 100ms"},
+  }));
+
+  const auto config = Load(c.arguments);
+
+  REQUIRE(config.ok());
+  const absl::Status status = CheckConfig(config->values);
+  CHECK(status.message() == c.message);
+  CHECK(ConfigExitCode(status) == kExitConfig);
+}
+
+TEST_CASE("Config: the longest sample is what the budget holds after padding", "[config]") {
+  CHECK(EffectiveMaxLength(Load({})->values) == 8192);
+  CHECK(EffectiveMaxLength(Load({"--max-length=100"})->values) == 100);
+  // 100 / 64 * 64
+  CHECK(EffectiveMaxLength(Load({"--token-budget=100", "--pad-to-multiple-of=64"})->values) == 64);
+}
+
+TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
+  CHECK(Load({"--arena-bytes=64MiB"})->values.arena_bytes() == 64 << 20);
+  CHECK(Load({"--arena-bytes=2g"})->values.arena_bytes() == int64_t{2} << 30);
+  CHECK(Load({"--arena-bytes=4096"})->values.arena_bytes() == 4096);
+  CHECK(!Load({"--arena-bytes=9999999999999GiB"}).ok());
+}
+
+TEST_CASE("Config: what --print-config prints reads back to the same values", "[config]") {
+  const auto config =
+      Load({"--data=a \"b\".jsonl", "--data=c", "--views=[{sources: [1]}, {sources: [0]}]",
+            "--max-bad-share=0.25", "--stall-timeout=5m"});
+  REQUIRE(config.ok());
+  const std::string yaml = ConfigAsYaml(*config);
+
+  v1::Config read;
+  std::map<std::string, std::string> origins;
+  const absl::Status status = ReadConfigYaml("printed", yaml, &read, &origins);
+
+  INFO(yaml);
+  REQUIRE(status.ok());
+  for (const FieldSpec& spec : ConfigFields()) {
+    INFO(spec.name);
+    CHECK(FieldToText(spec, read) == FieldToText(spec, config->values));
+  }
+}
+
+TEST_CASE("Config: --print-config shows origins and hides the job token", "[config]") {
+  const auto config = Load({"--data=a"}, {{"ODB_JOB_TOKEN", "secret"}});
+  REQUIRE(config.ok());
+
+  const std::string yaml = ConfigAsYaml(*config);
+
+  CHECK(absl::StrContains(yaml, "# ODB_JOB_TOKEN"));
+  CHECK(!absl::StrContains(yaml, "secret"));
+  CHECK(absl::StrContains(yaml, "token_budget: 8192"));
+}
+
+TEST_CASE("Config: --help names every field and fits 80 columns", "[config]") {
+  const std::string help = HelpText();
+  for (const std::string& name : ConfigFieldNames()) {
+    INFO(name);
+    CHECK(absl::StrContains(help, "  --" + absl::StrReplaceAll(name, {{"_", "-"}})));
+  }
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+    INFO(line);
+    CHECK(line.size() <= 80);
+  }
+  CHECK(absl::StrContains(help, "\nBatches\n"));
+}
+
+TEST_CASE("Config: the digest changes with what shapes plans and with nothing else", "[config]") {
+  const auto digest = [](const std::vector<std::string>& arguments) {
+    return CombinedDigest(DigestConfig(Load(arguments)->values, {1, 2, 3}));
+  };
+  const uint64_t plain = digest({"--data=a"});
+  CHECK(digest({"--data=/elsewhere/a"}) == plain);
+  CHECK(digest({"--workers=3"}) == plain);
+  CHECK(digest({"--prefetch-steps=3"}) == plain);
+  CHECK(digest({"--seed=1"}) != plain);
+  CHECK(digest({"--window=255"}) != plain);
+  CHECK(digest({"--views=[{sources: []}]"}) != plain);
+  CHECK(CombinedDigest(DigestConfig(Load({})->values, {1, 2, 4})) != plain);
+}
+
+TEST_CASE("NearestName: a slip is recognised, another word is not", "[config]") {
+  CHECK(EditDistance("budget", "bugdet") == 1);
+  CHECK(EditDistance("", "abc") == 3);
+  CHECK(NearestName("widnow", {"seed", "window"}) == "window");
+  CHECK(NearestName("budget", {"seed", "token_budget"}) == "token_budget");
+  CHECK(NearestName("elephant", {"seed", "window"}).empty());
+}
+
+}  // namespace
+}  // namespace odb

@@ -1,0 +1,120 @@
+#include "server/daemon/config_yaml.h"
+
+#include <yaml-cpp/yaml.h>
+
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/daemon/config_fields.h"
+#include "server/daemon/nearest_name.h"
+
+namespace odb {
+namespace {
+
+absl::Status SetViews(const YAML::Node& node, v1::Config* config) {
+  const auto refused = [](absl::string_view got) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("must be a list like [{sources: [0]}, {sources: [1, 2]}], got ", got));
+  };
+  if (!node.IsSequence()) return refused("no list");
+  config->clear_views();
+  for (const YAML::Node& item : node) {
+    if (!item.IsMap() || item.size() != 1 || !item["sources"]) {
+      return refused("an entry that is not {sources: [...]}");
+    }
+    const YAML::Node sources = item["sources"];
+    if (!sources.IsSequence()) return refused("sources that are no list");
+    v1::View* view = config->add_views();
+    for (const YAML::Node& source : sources) {
+      int32_t position = 0;
+      if (!source.IsScalar() || !absl::SimpleAtoi(source.Scalar(), &position)) {
+        return refused("a source that is no position in data");
+      }
+      view->add_sources(position);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetTextList(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
+  ClearField(spec, config);
+  if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
+  if (!node.IsSequence()) {
+    return absl::InvalidArgumentError("must be a file or a list of files");
+  }
+  for (const YAML::Node& item : node) {
+    if (!item.IsScalar()) return absl::InvalidArgumentError("must be a file or a list of files");
+    RETURN_IF_ERROR(SetFieldFromText(spec, item.Scalar(), config));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetField(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
+  if (spec.kind == FieldKind::kViews) return SetViews(node, config);
+  if (spec.kind == FieldKind::kTextList) return SetTextList(spec, node, config);
+  if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
+  return absl::InvalidArgumentError(
+      absl::StrCat("must be one value, got ", node.IsSequence() ? "a list"
+                                              : node.IsMap()    ? "a map"
+                                                                : "nothing"));
+}
+
+absl::Status UnknownKey(const std::string& place, const std::string& key) {
+  const std::string nearest = NearestName(key, ConfigFieldNames());
+  return absl::FailedPreconditionError(
+      absl::StrCat(place, ": unknown key \"", key, "\"",
+                   nearest.empty() ? "; odbd --help lists them"
+                                   : absl::StrCat("; did you mean \"", nearest, "\"?")));
+}
+
+absl::Status ReadMap(const std::string& name, const YAML::Node& root, v1::Config* config,
+                     std::map<std::string, std::string>* origins) {
+  if (root.IsNull()) return absl::OkStatus();  // an empty file, or only comments
+  if (!root.IsMap()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ":1: keys and values wanted, like `token_budget: 8192`"));
+  }
+  std::set<std::string> seen;
+  for (const auto& entry : root) {
+    const std::string place = absl::StrCat(name, ":", entry.first.Mark().line + 1);
+    if (!entry.first.IsScalar()) {
+      return absl::FailedPreconditionError(absl::StrCat(place, ": a key must be one word"));
+    }
+    const std::string key = entry.first.Scalar();
+    const FieldSpec* spec = FindConfigField(key);
+    if (spec == nullptr) return UnknownKey(place, key);
+    if (!seen.insert(key).second) {
+      return absl::FailedPreconditionError(absl::StrCat(place, ": ", key, " is given twice"));
+    }
+    const absl::Status status = SetField(*spec, entry.second, config);
+    if (!status.ok()) {
+      return absl::FailedPreconditionError(absl::StrCat(place, ": ", key, " ", status.message()));
+    }
+    (*origins)[key] = place;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadConfigYaml(const std::string& name, const std::string& text, v1::Config* config,
+                            std::map<std::string, std::string>* origins) {
+  try {
+    return ReadMap(name, YAML::Load(text), config, origins);
+  } catch (const YAML::Exception& e) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, ":", e.mark.line + 1, ": not YAML: ", e.msg));
+  }
+}
+
+absl::Status SetViewsFromYaml(const std::string& text, v1::Config* config) {
+  try {
+    return SetViews(YAML::Load(text), config);
+  } catch (const YAML::Exception& e) {
+    return absl::InvalidArgumentError(absl::StrCat("is not YAML: ", e.msg));
+  }
+}
+
+}  // namespace odb

@@ -31,10 +31,11 @@ class StrongId {
   int64_t value_ = 0;
 };
 
-using Rank = StrongId<struct RankTag>;              // data-parallel rank, 0 .. world size - 1
-using RoundId = StrongId<struct RoundTag>;          // counts the rounds of a job, from 1; 0 = none yet
-using Epoch = StrongId<struct EpochTag>;            // what the trainer passed to set_epoch
-using Generation = StrongId<struct GenerationTag>;  // one Gloo mesh of one job, from 1; 0 = none yet
+using Rank = StrongId<struct RankTag>;      // data-parallel rank, 0 .. world size - 1
+using RoundId = StrongId<struct RoundTag>;  // counts the rounds of a job, from 1; 0 = none yet
+using Epoch = StrongId<struct EpochTag>;    // what the trainer passed to set_epoch
+using Generation =
+    StrongId<struct GenerationTag>;  // one Gloo mesh of one job, from 1; 0 = none yet
 
 // Which record a sample came from: `source` is the position of the file in the configuration,
 // `key` the byte offset of the record in it (or its index, for sources without offsets).

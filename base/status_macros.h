@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 
 // Returns the status of `expr` from the enclosing function unless it is OK.
-#define RETURN_IF_ERROR(expr)                          \
-  do {                                                 \
-    ::absl::Status odb_status_ = (expr);               \
-    if (!odb_status_.ok()) return odb_status_;         \
+#define RETURN_IF_ERROR(expr)                  \
+  do {                                         \
+    ::absl::Status odb_status_ = (expr);       \
+    if (!odb_status_.ok()) return odb_status_; \
   } while (false)
 
 #define ODB_CONCAT_INNER_(a, b) a##b
@@ -26,11 +26,11 @@
   lhs = std::move(name).value()
 
 // Ends the process, in release builds too, when a programmer's assumption does not hold.
-#define INVARIANT(condition, message)                                                          \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
+#define INVARIANT(condition, message)                                                           \
+  do {                                                                                          \
+    if (!(condition)) {                                                                         \
       std::fprintf(stderr, "%s:%d: invariant violated: %s (%s)\n", __FILE__, __LINE__, message, \
-                   #condition);                                                                \
-      std::abort();                                                                            \
-    }                                                                                          \
+                   #condition);                                                                 \
+      std::abort();                                                                             \
+    }                                                                                           \
   } while (false)

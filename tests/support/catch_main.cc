@@ -10,12 +10,18 @@ namespace {
 std::string XmlEscape(const std::string& s) {
   std::string o;
   for (unsigned char c : s) {
-    if (c == '&') o += "&amp;";
-    else if (c == '<') o += "&lt;";
-    else if (c == '>') o += "&gt;";
-    else if (c == '"') o += "&quot;";
-    else if (c < 0x20 && c != '\n' && c != '\t') o += '?';
-    else o += static_cast<char>(c);
+    if (c == '&')
+      o += "&amp;";
+    else if (c == '<')
+      o += "&lt;";
+    else if (c == '>')
+      o += "&gt;";
+    else if (c == '"')
+      o += "&quot;";
+    else if (c < 0x20 && c != '\n' && c != '\t')
+      o += '?';
+    else
+      o += static_cast<char>(c);
   }
   return o;
 }

@@ -5,18 +5,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/preprocess/conversation.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
 
 namespace odb {
-
-// How a conversation is written down. kAuto looks at each record's keys.
-enum class ConversationFormat : uint8_t {
-  kAuto = 0,
-  kAlpaca = 1,    // instruction, input, output, system, history; also question, answer
-  kShareGpt = 2,  // conversations of from, value; system, tools
-  kMessages = 3,  // messages of role, content, tool_calls; tools
-};
 
 // What happens to a sample longer than max_length.
 enum class OverLengthPolicy : uint8_t {

@@ -18,7 +18,7 @@ class Transform {
  public:
   virtual ~Transform() = default;
 
-  // `raw` is valid UTF-8 or not, JSON or not. Dataset::kReadPadding bytes behind it can be read.
+  // `raw` may be anything: not JSON, not UTF-8.
   virtual SampleResult Apply(const RecordRef& ref, absl::string_view raw,
                              uint64_t sample_seed) const = 0;
 

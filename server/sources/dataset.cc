@@ -210,7 +210,7 @@ absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::strin
         ref.bytes, " bytes, allowed are ", options_.record_bytes_max, " (record_bytes_max)"));
   }
   const size_t bytes = static_cast<size_t>(ref.bytes);
-  if (buffer->size() < bytes + kReadPadding) buffer->resize(bytes + kReadPadding);
+  if (buffer->size() < bytes) buffer->resize(bytes);
   const int64_t got = ReadAt(source.fd, ref.offset, ref.bytes, buffer->data());
   if (got < 0) return absl::DataLossError(absl::StrCat("read failed: ", strerror(errno)));
   if (got < ref.bytes) {

@@ -59,15 +59,13 @@ class Dataset {
   int64_t size() const { return num_records_; }
   RecordRef ref(int64_t index) const;  // `index` in [0, size())
 
-  // Reads a record into `buffer` and returns a view of it there. The buffer keeps at least
-  // kReadPadding bytes of capacity behind the text, so a JSON parser needs no copy of its own, and
-  // is meant to be used again for the next record.
+  // Reads a record into `buffer` and returns a view of it there. The buffer is meant to be used
+  // again for the next record: it grows to the longest and is never cut back.
   //
   // Errors: ResourceExhausted (longer than record_bytes_max), DataLoss (the file shrank or a read
   // failed since Open).
   absl::StatusOr<absl::string_view> Read(int64_t index, std::string* buffer) const;
   absl::StatusOr<absl::string_view> Read(const RecordRef& ref, std::string* buffer) const;
-  static constexpr int64_t kReadPadding = 64;
 
   int32_t num_sources() const { return static_cast<int32_t>(sources_.size()); }
   RecordRange records(int32_t source) const;

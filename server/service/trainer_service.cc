@@ -1,0 +1,159 @@
+#include "server/service/trainer_service.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/os/thread.h"
+
+namespace odb {
+namespace {
+
+// How long a stream may not notice that its client is gone.
+constexpr absl::Duration kSlice = absl::Milliseconds(50);
+
+}  // namespace
+
+grpc::Status ToGrpcStatus(const absl::Status& status) {
+  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+}
+
+// One stream. Reads chain through OnReadDone, one at a time; the writer thread, which begins with
+// the first event, is the only one that writes and finishes.
+//
+// Ownership: by gRPC until OnDone, then by the service.
+class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::TrainerUpdate> {
+ public:
+  StepsReactor(TrainerServiceImpl* service, SessionHost* host) : service_(service), host_(host) {
+    StartRead(&event_);
+  }
+
+  void OnReadDone(bool ok) override {
+    if (stream_ == nullptr) {
+      BeginStream(ok);
+    } else if (!ok) {
+      EndReading(absl::OkStatus());
+    } else if (const absl::Status status = stream_->OnEvent(event_); !status.ok()) {
+      EndReading(status);
+    } else {
+      StartRead(&event_);
+    }
+  }
+
+  void OnWriteDone(bool ok) override {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    ended_ = ended_ || !ok;
+    changed_.NotifyAll();
+  }
+
+  void OnCancel() override { EndReading(absl::CancelledError("the trainer's stream broke")); }
+
+  void OnDone() override { service_->Retire(this); }
+
+ private:
+  // The first event, or none at all.
+  void BeginStream(bool ok) {
+    if (!ok || !event_.has_attach()) {
+      Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          "the first event of Steps must be attach"));
+      return;
+    }
+    auto stream = host_->Attach(event_.attach().session_id(), event_.attach().last_step_id());
+    if (!stream.ok()) {
+      Finish(ToGrpcStatus(stream.status()));
+      return;
+    }
+    stream_ = std::move(*stream);
+    writer_ = Thread("odb-steps", [this] { Write(); });
+    StartRead(&event_);
+  }
+
+  void EndReading(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    if (!ended_) end_ = status;
+    ended_ = true;
+    changed_.NotifyAll();
+  }
+
+  bool ended() {
+    MutexLock lock(&mutex_);
+    return ended_;
+  }
+
+  void Write() {
+    absl::Status end;
+    while (!ended()) {
+      auto update = stream_->NextUpdate(absl::Now() + kSlice);
+      if (absl::IsDeadlineExceeded(update.status())) continue;
+      if (!update.ok()) {
+        end = update.status();
+        break;
+      }
+      if (!WriteOne(*update)) break;
+    }
+    {
+      MutexLock lock(&mutex_);
+      if (end.ok()) end = end_;
+    }
+    stream_->End();  // first, so that who attaches again at once is not taken for a second one
+    Finish(ToGrpcStatus(end));
+  }
+
+  bool WriteOne(const v1::TrainerUpdate& update) {
+    {
+      MutexLock lock(&mutex_);
+      writing_ = true;
+    }
+    StartWrite(&update);
+    MutexLock lock(&mutex_);
+    while (writing_) changed_.Wait(&mutex_);  // gRPC always answers: sent, or broken
+    return !ended_;
+  }
+
+  TrainerServiceImpl* const service_;
+  SessionHost* const host_;
+  v1::TrainerEvent event_;  // of the read in progress
+  // Set once, by the first event; OnEvent and the writer use it side by side.
+  std::unique_ptr<SessionStream> stream_;
+
+  Mutex mutex_;  // guards all below
+  CondVar changed_;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more to read or write
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+
+  Thread writer_;
+};
+
+TrainerServiceImpl::TrainerServiceImpl(SessionHost* host) : host_(host) {}
+
+TrainerServiceImpl::~TrainerServiceImpl() { TakeRetired(); }
+
+grpc::Status TrainerServiceImpl::OpenSession(grpc::ServerContext* context,
+                                             const v1::OpenSessionRequest* request,
+                                             v1::OpenSessionReply* reply) {
+  auto opened = host_->OpenSession(*request, [context] { return context->IsCancelled(); });
+  if (!opened.ok()) return ToGrpcStatus(opened.status());
+  *reply = std::move(*opened);
+  return grpc::Status::OK;
+}
+
+grpc::ServerBidiReactor<v1::TrainerEvent, v1::TrainerUpdate>* TrainerServiceImpl::Steps(
+    grpc::CallbackServerContext* context) {
+  TakeRetired();  // joins and frees those that are over
+  return new StepsReactor(this, host_);
+}
+
+void TrainerServiceImpl::Retire(StepsReactor* reactor) {
+  MutexLock lock(&mutex_);
+  retired_.emplace_back(reactor);
+}
+
+std::vector<std::unique_ptr<StepsReactor>> TrainerServiceImpl::TakeRetired() {
+  MutexLock lock(&mutex_);
+  return std::exchange(retired_, {});
+}
+
+}  // namespace odb

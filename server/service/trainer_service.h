@@ -1,0 +1,48 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/os/mutex.h"
+#include "proto/odb/v1/trainer.grpc.pb.h"
+#include "server/service/session_host.h"
+
+namespace odb {
+
+class StepsReactor;
+
+// TrainerService over gRPC: brings each stream of a trainer to its session.
+//
+// Steps is a callback service, since a stream has to end while its client still may send (a
+// failure, a newer stream), which a blocked reader of the synchronous interface would prevent:
+// events arrive on gRPC's threads, updates go out from one thread per stream ("odb-steps").
+//
+// Ownership: `host` must outlive the server that this is registered with, and this the server.
+// Threads: thread-safe. A stream ends when the client goes or half-closes, its SessionStream says
+// so, or the server is shut down; each within a slice of 50 ms.
+class TrainerServiceImpl final
+    : public v1::TrainerService::WithCallbackMethod_Steps<v1::TrainerService::Service> {
+ public:
+  explicit TrainerServiceImpl(SessionHost* host);
+  ~TrainerServiceImpl() override;
+
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest* request,
+                           v1::OpenSessionReply* reply) override;
+  grpc::ServerBidiReactor<v1::TrainerEvent, v1::TrainerUpdate>* Steps(
+      grpc::CallbackServerContext* context) override;
+
+ private:
+  friend class StepsReactor;
+  // A stream that is over: its thread is joined later, since this may be that thread.
+  void Retire(StepsReactor* reactor);
+  std::vector<std::unique_ptr<StepsReactor>> TakeRetired();
+
+  SessionHost* const host_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<StepsReactor>> retired_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The same code and text on the wire.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+
+}  // namespace odb

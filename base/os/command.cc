@@ -47,7 +47,8 @@ struct Plan {
   const int* inherited_fds;
   size_t num_inherited_fds;
   bool close_other_fds;
-  bool own_process_group;
+  pid_t process_group;
+  bool die_with_parent;
   int failure_fd;  // close-on-exec: its end of file means that the program runs
   pid_t parent;
   sigset_t no_signals;
@@ -61,8 +62,8 @@ struct Plan {
 
 // Runs in the child, on the parent's memory: system calls only, no writes to anything shared.
 [[noreturn]] void BecomeProgram(const Plan& plan) {
-  if (plan.own_process_group) ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (plan.process_group != Command::kParentsGroup) ::setpgid(0, plan.process_group);
+  if (plan.die_with_parent) ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != plan.parent) ::_exit(kExitNotStarted);  // it died before prctl
   for (int fd = 0; fd < 3; ++fd) {
     if (plan.stdio[fd] >= 0 && ::dup2(plan.stdio[fd], fd) < 0) Fail(plan, Step::kRedirect);
@@ -191,9 +192,9 @@ absl::StatusOr<pid_t> StartProcess(const Command& command) {
     return absl::InvalidArgumentError("a command needs at least the name of a program");
   }
   const char* const search_path = std::getenv("PATH");
-  ASSIGN_OR_RETURN(
-      const std::string path,
-      FindProgram(command.arguments[0], search_path == nullptr ? kDefaultPath : search_path));
+  const std::string& program = command.program.empty() ? command.arguments[0] : command.program;
+  ASSIGN_OR_RETURN(const std::string path,
+                   FindProgram(program, search_path == nullptr ? kDefaultPath : search_path));
   const std::vector<std::string> environment = BuildEnvironment(command);
   const std::vector<char*> environment_pointers = PointersTo(environment);
   const std::vector<char*> argument_pointers = PointersTo(command.arguments);
@@ -208,7 +209,8 @@ absl::StatusOr<pid_t> StartProcess(const Command& command) {
   plan.inherited_fds = command.inherited_fds.data();
   plan.num_inherited_fds = command.inherited_fds.size();
   plan.close_other_fds = command.close_other_fds;
-  plan.own_process_group = command.own_process_group;
+  plan.process_group = command.process_group;
+  plan.die_with_parent = command.die_with_parent;
   plan.failure_fd = failure_pipe.write.get();
   plan.parent = ::getpid();
   ::sigemptyset(&plan.no_signals);

@@ -16,6 +16,9 @@ struct Command {
   // Program and arguments; a program without a slash is looked for in PATH. At least one.
   std::vector<std::string> arguments;
 
+  // The file to run, if it is not the one that arguments[0] names.
+  std::string program;
+
   // Added to the environment of this process, replacing equal names; then `unset_environment` names
   // are taken out.
   std::map<std::string, std::string> environment;
@@ -36,14 +39,20 @@ struct Command {
   // marked close-on-exec are closed.
   bool close_other_fds = true;
 
-  // Makes the process the leader of a new process group, so that it can be killed with its
-  // children.
-  bool own_process_group = true;
+  // A new process group by default, so that the process can be killed with its children; otherwise
+  // this process's, or the number of another group of the session.
+  static constexpr pid_t kNewGroup = 0;
+  static constexpr pid_t kParentsGroup = -1;
+  pid_t process_group = kNewGroup;
+
+  // Lets the kernel kill (SIGKILL) the process when the thread that starts it ends. Off, it must
+  // watch its lifeline.
+  bool die_with_parent = true;
 };
 
-// Starts `command` as a child of this process, by vfork and exec. The kernel kills it (SIGKILL)
-// when the calling *thread* ends, so call it from a thread that lives as long as the child may. No
-// signal is blocked in the child, and SIGPIPE has its default; other ignored signals stay ignored.
+// Starts `command` as a child of this process, by vfork and exec. The kernel ties die_with_parent
+// to the calling *thread*, so call it from one that lives as long as the child may. No signal is
+// blocked in the child, and SIGPIPE has its default; other ignored signals stay ignored.
 //
 // Threads: any; in between, nothing of this process runs in the child but system calls.
 // Errors: InvalidArgument without arguments; NotFound for a program that is not there;
@@ -51,9 +60,8 @@ struct Command {
 // a process behind after an error.
 absl::StatusOr<pid_t> StartProcess(const Command& command);
 
-// The file that `program` names: itself if it has a slash, else the first executable in
-// `search_path`
-// ("/usr/bin:/bin"). Errors: NotFound, PermissionDenied.
+// The file that `program` names: itself if it has a slash, else the first executable in the
+// directories of `search_path` ("/usr/bin:/bin"). Errors: NotFound, PermissionDenied.
 absl::StatusOr<std::string> FindProgram(const std::string& program, const std::string& search_path);
 
 }  // namespace odb

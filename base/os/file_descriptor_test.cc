@@ -6,6 +6,7 @@
 #include <catch2/catch.hpp>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/os/event_fd.h"
@@ -66,6 +67,15 @@ TEST_CASE("timed I/O: reading from a silent pipe ends at its deadline", "[os]") 
              HasCode(absl::StatusCode::kDeadlineExceeded));
   CHECK_THAT(ReadToEnd(pipe.read.get(), 1, absl::InfinitePast()).status(),
              HasCode(absl::StatusCode::kDeadlineExceeded));
+}
+
+TEST_CASE("timed I/O: of several descriptors the readable ones are told", "[os]") {
+  const Pipe silent = CreatePipe().value(), full = CreatePipe().value();
+  const std::vector<int> fds = {silent.read.get(), full.read.get()};
+
+  CHECK(WaitAnyReadable(fds, Soon()).value() == std::vector<bool>{false, false});
+  REQUIRE(WriteAll(full.write.get(), "x", InAMinute()).ok());
+  CHECK(WaitAnyReadable(fds, InAMinute()).value() == std::vector<bool>{false, true});
 }
 
 TEST_CASE("timed I/O: writing to a full pipe or socket ends at its deadline", "[os]") {

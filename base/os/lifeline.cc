@@ -21,16 +21,16 @@ constexpr int kExitParentGone = 75;  // EX_TEMPFAIL: nothing wrong with the inpu
 
 }  // namespace
 
-absl::StatusOr<FileDescriptor> TakeLifeline() {
-  const char* const text = std::getenv(kLifelineVariable);
+absl::StatusOr<FileDescriptor> TakeLifeline(const char* variable) {
+  const char* const text = std::getenv(variable);
   if (text == nullptr) return FileDescriptor();
   const std::string value = text;
-  ::unsetenv(kLifelineVariable);
+  ::unsetenv(variable);
   int fd = -1;
   struct stat info;
   if (!absl::SimpleAtoi(value, &fd) || fd < 3 || ::fstat(fd, &info) != 0 ||
       !S_ISFIFO(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(kLifelineVariable, "=", value,
+    return absl::InvalidArgumentError(absl::StrCat(variable, "=", value,
                                                    " does not name an open pipe (it is set by the "
                                                    "process that starts this one)"));
   }

@@ -20,7 +20,7 @@ inline constexpr const char* kLifelineVariable = "ODB_LIFELINE_FD";
 // be theirs. An invalid descriptor: there is none, the program was started by hand.
 // Threads: call it in main, before other threads. Errors: InvalidArgument if the variable does not
 // name an open pipe.
-absl::StatusOr<FileDescriptor> TakeLifeline();
+absl::StatusOr<FileDescriptor> TakeLifeline(const char* variable = kLifelineVariable);
 
 // Ends the process at once: status 75, one line on stderr. For a watch in a process that has
 // nothing to save.

@@ -114,13 +114,21 @@ absl::StatusOr<std::unique_ptr<ChildProcess>> Spawner::Spawn(const Command& comm
   return std::make_unique<ChildProcess>(*std::move(child), std::move(pipe.write));
 }
 
-absl::Status Spawner::KillAllDescendants(absl::Time deadline) {
+absl::Status Spawner::KillOrphans(absl::Time deadline) {
   if (!options_.adopt_orphans) {
-    return absl::FailedPreconditionError("killing all descendants needs adopt_orphans");
+    return absl::FailedPreconditionError("killing orphans needs adopt_orphans");
   }
+  return KillOnThread(/*own_children_too=*/false, deadline);
+}
+
+absl::Status Spawner::KillAll(absl::Time deadline) {
+  return KillOnThread(/*own_children_too=*/true, deadline);
+}
+
+absl::Status Spawner::KillOnThread(bool own_children_too, absl::Time deadline) {
   const SteadyDeadline until(deadline);
   size_t num_left = 0;
-  RunOnThread([&] { num_left = KillUntilNoneIsLeft(until); });
+  RunOnThread([&] { num_left = KillUntilNoneIsLeft(own_children_too, until); });
   if (num_left == 0) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrCat(num_left, " processes could not be killed"));
 }
@@ -150,7 +158,7 @@ void Spawner::Run() {
     MutexLock lock(&mutex_);
     if (stopping_ && tasks_.empty()) break;
   }
-  KillUntilNoneIsLeft(SteadyDeadline(absl::Now() + kShutdownTimeout));
+  KillUntilNoneIsLeft(/*own_children_too=*/true, SteadyDeadline(absl::Now() + kShutdownTimeout));
 }
 
 void Spawner::WaitForEvents() const {
@@ -180,7 +188,8 @@ absl::StatusOr<std::shared_ptr<ChildState>> Spawner::StartChild(const Command& c
     }
     return SystemError(error, absl::StrCat("cannot watch the new process ", pid));
   }
-  auto child = std::make_shared<ChildState>(pid, std::move(pidfd), command.own_process_group);
+  auto child = std::make_shared<ChildState>(pid, std::move(pidfd),
+                                            command.process_group == Command::kNewGroup);
   children_.push_back(child);
   has_descendants_ = true;
   return child;
@@ -206,18 +215,27 @@ void Spawner::ReapOrphans() {
   }
 }
 
-size_t Spawner::KillUntilNoneIsLeft(const SteadyDeadline& deadline) {
+std::vector<pid_t> Spawner::ListOrphans() const {
+  if (!options_.adopt_orphans) return {};
+  std::vector<pid_t> orphans = ListChildren();
+  for (const auto& child : children_) {
+    orphans.erase(std::remove(orphans.begin(), orphans.end(), child->pid()), orphans.end());
+  }
+  return orphans;
+}
+
+size_t Spawner::KillUntilNoneIsLeft(bool own_children_too, const SteadyDeadline& deadline) {
   while (true) {
-    for (const auto& child : children_) child->SignalGroup(SIGKILL).IgnoreError();  // or has ended
+    if (own_children_too) {
+      for (const auto& child : children_) child->SignalGroup(SIGKILL).IgnoreError();  // or it ended
+    }
     // Only direct children: their numbers cannot be given to a stranger before this thread reaps
     // them. What is below becomes a direct child when its parent is dead.
-    const bool all = options_.adopt_orphans;
-    const std::vector<pid_t> orphans = all ? ListChildren() : std::vector<pid_t>();
-    for (const pid_t pid : orphans) ::kill(pid, SIGKILL);
+    for (const pid_t pid : ListOrphans()) ::kill(pid, SIGKILL);
     ReapChildren();
-    if (all) ReapOrphans();
-    if (children_.empty() && !(all && has_descendants_)) return 0;
-    if (deadline.Passed()) return std::max<size_t>({children_.size(), orphans.size(), 1});
+    if (options_.adopt_orphans) ReapOrphans();
+    const size_t num_left = ListOrphans().size() + (own_children_too ? children_.size() : 0);
+    if (num_left == 0 || deadline.Passed()) return num_left;
     std::vector<struct pollfd> entries;
     for (const auto& child : children_) entries.push_back({child->pidfd(), POLLIN, 0});
     ::poll(entries.data(), entries.size(), kKillPollMillis);

@@ -47,16 +47,20 @@ class Spawner {
   absl::StatusOr<std::unique_ptr<ChildProcess>> Spawn(const Command& command,
                                                       Lifeline lifeline = Lifeline::kGiven);
 
-  // Kills (SIGKILL) every child of this process, and every descendant as it becomes one, until none
-  // is left. Needs adopt_orphans. Errors: FailedPrecondition without it; DeadlineExceeded, naming
-  // how many are left.
-  absl::Status KillAllDescendants(absl::Time deadline);
+  // Kills (SIGKILL) everything below this process that it did not start itself: what dead children
+  // left behind, and what that leaves behind, until none is left.
+  // Errors: FailedPrecondition without adopt_orphans; DeadlineExceeded, naming how many are left.
+  absl::Status KillOrphans(absl::Time deadline);
+
+  // The same to the children that it did start, and (with adopt_orphans) to all below.
+  absl::Status KillAll(absl::Time deadline);
 
  private:
   Spawner(const SpawnerOptions& options, EventFd wake);
 
   // Runs `task` on the spawner's thread and waits for it. False if the thread is about to end.
   bool RunOnThread(std::function<void()> task);
+  absl::Status KillOnThread(bool own_children_too, absl::Time deadline);
 
   // The body of the thread; the methods below it run there only.
   void Run();
@@ -65,7 +69,8 @@ class Spawner {
   void RunTasks();
   void ReapChildren();
   void ReapOrphans();
-  size_t KillUntilNoneIsLeft(const SteadyDeadline& deadline);  // how many are
+  size_t KillUntilNoneIsLeft(bool own_children_too, const SteadyDeadline& deadline);
+  std::vector<pid_t> ListOrphans() const;
 
   const SpawnerOptions options_;
   const EventFd wake_;

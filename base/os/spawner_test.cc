@@ -159,7 +159,7 @@ TEST_CASE("Spawner: a child leads its own process group, unless asked not to", "
 
   const std::vector<std::string> own =
       absl::StrSplit(Run(spawner.get(), command).text, '\n', absl::SkipEmpty());
-  command.own_process_group = false;
+  command.process_group = Command::kParentsGroup;
   const std::vector<std::string> shared =
       absl::StrSplit(Run(spawner.get(), command).text, '\n', absl::SkipEmpty());
 
@@ -213,6 +213,25 @@ TEST_CASE("Spawner: closing the lifeline is end of file for the child", "[os][pr
   CHECK(child->Wait(InAMinute())->code == 7);
 }
 
+TEST_CASE("Spawner: the program may differ from the name it is given", "[os][process]") {
+  const auto spawner = Spawner::Start({}).value();
+  Command command = {{"another-name", "-c", "echo $0"}};
+  command.program = "/bin/sh";
+
+  CHECK(Run(spawner.get(), command).text == "another-name\n");
+}
+
+TEST_CASE("Spawner: a child that need not die with its parent gets the lifeline's end",
+          "[os][process]") {
+  auto spawner = Spawner::Start({}).value();
+  const Running parent = StartAndReadNumbers(spawner.get(), {{kTestProcess, "surviving-child"}});
+  const ProcessWatch grandchild = ProcessWatch::Open(parent.numbers.at(0)).value();
+
+  REQUIRE(parent.child->Signal(SIGKILL).ok());
+
+  CHECK(grandchild.WaitForExit(InAMinute()).ok());
+}
+
 TEST_CASE("Spawner: a child without a lifeline does not see this process's", "[os][process]") {
   ::setenv(kLifelineVariable, "3", 1);
   const auto spawner = Spawner::Start({}).value();
@@ -256,10 +275,14 @@ TEST_CASE("Spawner: as a subreaper it reaps orphans that it did not start", "[os
   REQUIRE(running.child->Wait(InAMinute()).ok());
 
   CHECK_FALSE(watch.Exited());
-  REQUIRE(spawner->KillAllDescendants(InAMinute()).ok());
+  const auto bystander = spawner->Spawn({{"sleep", "1000"}}).value();
+  REQUIRE(spawner->KillOrphans(InAMinute()).ok());
 
   CHECK(watch.Exited());
-  CHECK(ListChildren().empty());  // no zombie either
+  CHECK(ListChildren() == std::vector<pid_t>{bystander->pid()});  // no zombie either
+  REQUIRE(spawner->KillAll(InAMinute()).ok());
+  CHECK(bystander->exit_status().has_value());
+  CHECK(ListChildren().empty());
 }
 
 TEST_CASE("Spawner: a dead orphan does not stay a zombie", "[os][process]") {
@@ -277,11 +300,10 @@ TEST_CASE("Spawner: a dead orphan does not stay a zombie", "[os][process]") {
   CHECK(ListChildren().empty());
 }
 
-TEST_CASE("Spawner: killing all descendants needs to have adopted them", "[os][process]") {
+TEST_CASE("Spawner: killing orphans needs to have adopted them", "[os][process]") {
   const auto spawner = Spawner::Start({}).value();
 
-  CHECK_THAT(spawner->KillAllDescendants(InAMinute()),
-             HasCode(absl::StatusCode::kFailedPrecondition));
+  CHECK_THAT(spawner->KillOrphans(InAMinute()), HasCode(absl::StatusCode::kFailedPrecondition));
 }
 
 TEST_CASE("Lifeline: its close is told once, its watch can end before", "[os][process]") {

@@ -79,6 +79,23 @@ int SteadyDeadline::PollMillis() const {
 
 absl::Status WaitReadable(int fd, absl::Time deadline) { return WaitFor(fd, POLLIN, deadline); }
 
+absl::StatusOr<std::vector<bool>> WaitAnyReadable(const std::vector<int>& fds,
+                                                  absl::Time deadline) {
+  const SteadyDeadline until(deadline);
+  std::vector<struct pollfd> entries;
+  for (const int fd : fds) entries.push_back({fd, POLLIN, 0});
+  std::vector<bool> readable(fds.size(), false);
+  while (true) {
+    const int ready = ::poll(entries.data(), entries.size(), until.PollMillis());
+    if (ready < 0 && errno != EINTR) return SystemError(errno, "cannot poll file descriptors");
+    if (ready > 0) {
+      for (size_t i = 0; i < fds.size(); ++i) readable[i] = entries[i].revents != 0;
+      return readable;
+    }
+    if (until.Passed()) return readable;
+  }
+}
+
 absl::Status WaitWritable(int fd, absl::Time deadline) { return WaitFor(fd, POLLOUT, deadline); }
 
 absl::Status WriteAll(int fd, absl::string_view bytes, absl::Time deadline) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,7 +31,11 @@ class SteadyDeadline {
 // Errors: DeadlineExceeded; what poll(2) says.
 absl::Status WaitReadable(int fd, absl::Time deadline);
 
-// The same for writing.
+// Waits until any of `fds` can be read and says which: one entry each, all false at the deadline.
+// Errors: what poll(2) says.
+absl::StatusOr<std::vector<bool>> WaitAnyReadable(const std::vector<int>& fds, absl::Time deadline);
+
+// As WaitReadable, for writing.
 absl::Status WaitWritable(int fd, absl::Time deadline);
 
 // Writes all of `bytes` to a pipe or socket, blocking or not. Needs SIGPIPE ignored for a pipe.

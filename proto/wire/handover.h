@@ -15,9 +15,9 @@ namespace odb {
 // of its session. It shares the socket with gRPC; the first eight bytes of a connection tell them
 // apart.
 //
-//   client → daemon   48 bytes    magic "ODBHAND1" · session id u64 · one-time token [32]
-//   daemon → client   280 bytes   magic · code u32 · message bytes u32 · arena bytes u64 · message
-//   [256]
+//   client → daemon    48 bytes   magic "ODBHAND1" · session id u64 · one-time token [32]
+//   daemon → client   280 bytes   magic · code u32 · message bytes u32 · arena bytes u64 ·
+//                                 message [256]
 //
 // Integers are little endian. The session's memfd travels (SCM_RIGHTS) with the first byte of the
 // answer if its code is 0; otherwise none does. One exchange per connection, then both close.

@@ -34,9 +34,8 @@ namespace odb {
 //     OutOfRange. Items of one producer reach one consumer in the order of their pushes.
 //   - What happened before a Push() happened before the return of the Pop() that takes its item.
 //   - At most `capacity` items are held, whatever their size in bytes: limit bytes elsewhere.
-//   - Close() wakes every waiter, is final, and may be called more than once, by any thread.
-//   Nothing
-//     is lost by it: what was pushed before stays, and is drained.
+//   - Close() wakes every waiter and is final; any thread may call it, more than once. Nothing is
+//     lost by it: what was pushed before stays, and is drained.
 //   - Which of several waiters goes first is not defined; no waiter is passed over for ever as long
 //     as the others keep leaving.
 //

@@ -11,10 +11,14 @@ constexpr uint64_t kPrime5 = 0x27d4eb2f165667c5ULL;
 
 uint64_t Rotl(uint64_t x, int bits) { return (x << bits) | (x >> (64 - bits)); }
 
-uint64_t LoadLittle(const unsigned char* p, int bytes) {
-  uint64_t value = 0;
-  for (int i = bytes - 1; i >= 0; --i) value = value << 8 | p[i];
-  return value;
+// Written without loops: compilers then make one load of it.
+uint64_t LoadLittle32(const unsigned char* p) {
+  return uint64_t{p[0]} | uint64_t{p[1]} << 8 | uint64_t{p[2]} << 16 | uint64_t{p[3]} << 24;
+}
+
+uint64_t LoadLittle64(const unsigned char* p) {
+  return uint64_t{p[0]} | uint64_t{p[1]} << 8 | uint64_t{p[2]} << 16 | uint64_t{p[3]} << 24 |
+         uint64_t{p[4]} << 32 | uint64_t{p[5]} << 40 | uint64_t{p[6]} << 48 | uint64_t{p[7]} << 56;
 }
 
 uint64_t Lane(uint64_t acc, uint64_t input) { return Rotl(acc + input * kPrime2, 31) * kPrime1; }
@@ -27,7 +31,7 @@ uint64_t MergeLane(uint64_t acc, uint64_t lane) {
 uint64_t HashStripes(const unsigned char** p, const unsigned char* end, uint64_t seed) {
   uint64_t lane[4] = {seed + kPrime1 + kPrime2, seed + kPrime2, seed, seed - kPrime1};
   while (end - *p >= 32) {
-    for (int i = 0; i < 4; ++i) lane[i] = Lane(lane[i], LoadLittle(*p + 8 * i, 8));
+    for (int i = 0; i < 4; ++i) lane[i] = Lane(lane[i], LoadLittle64(*p + 8 * i));
     *p += 32;
   }
   uint64_t acc = Rotl(lane[0], 1) + Rotl(lane[1], 7) + Rotl(lane[2], 12) + Rotl(lane[3], 18);
@@ -43,10 +47,10 @@ uint64_t Hash64(absl::string_view bytes, uint64_t seed) {
   uint64_t acc = bytes.size() >= 32 ? HashStripes(&p, end, seed) : seed + kPrime5;
   acc += bytes.size();
   for (; end - p >= 8; p += 8) {
-    acc = Rotl(acc ^ Lane(0, LoadLittle(p, 8)), 27) * kPrime1 + kPrime4;
+    acc = Rotl(acc ^ Lane(0, LoadLittle64(p)), 27) * kPrime1 + kPrime4;
   }
   if (end - p >= 4) {
-    acc = Rotl(acc ^ LoadLittle(p, 4) * kPrime1, 23) * kPrime2 + kPrime3;
+    acc = Rotl(acc ^ LoadLittle32(p) * kPrime1, 23) * kPrime2 + kPrime3;
     p += 4;
   }
   for (; p < end; ++p) acc = Rotl(acc ^ *p * kPrime5, 11) * kPrime1;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <numeric>
 
 namespace odb {
 namespace {
@@ -14,31 +13,35 @@ constexpr size_t kNumDigits = size_t{1} << kDigitBits;
 }  // namespace
 
 std::vector<int32_t> AscendingByLength(absl::Span<const SampleShape> window) {
-  std::vector<int32_t> order(window.size());
-  std::iota(order.begin(), order.end(), 0);
-  uint32_t longest = 0;
-  for (const SampleShape& sample : window) {
-    longest = std::max(longest, static_cast<uint32_t>(sample.length));
+  // Length in the upper half, position in the lower: the passes touch nothing else.
+  std::vector<uint64_t> keys(window.size());
+  uint64_t longest = 0;
+  for (size_t i = 0; i < window.size(); ++i) {
+    const auto length = static_cast<uint64_t>(window[i].length);
+    longest = std::max(longest, length);
+    keys[i] = length << 32 | i;
   }
 
   // Least significant digit first; each pass is stable, so the whole is.
-  std::vector<int32_t> sorted(window.size());
-  for (int shift = 0; shift < 32 && (longest >> shift) != 0; shift += kDigitBits) {
-    const auto digit = [&](int32_t position) {
-      const auto length = static_cast<uint32_t>(window[static_cast<size_t>(position)].length);
-      return static_cast<size_t>(length >> shift) & (kNumDigits - 1);
+  std::vector<uint64_t> sorted(window.size());
+  for (int shift = 0; (longest >> shift) != 0; shift += kDigitBits) {
+    const auto digit = [shift](uint64_t key) {
+      return static_cast<size_t>(key >> (32 + shift)) & (kNumDigits - 1);
     };
     std::array<uint32_t, kNumDigits> next{};
-    for (const int32_t position : order) ++next[digit(position)];
+    for (const uint64_t key : keys) ++next[digit(key)];
     uint32_t start = 0;
     for (uint32_t& slot : next) {
       const uint32_t count = slot;
       slot = start;
       start += count;
     }
-    for (const int32_t position : order) sorted[next[digit(position)]++] = position;
-    order.swap(sorted);
+    for (const uint64_t key : keys) sorted[next[digit(key)]++] = key;
+    keys.swap(sorted);
   }
+
+  std::vector<int32_t> order(window.size());
+  for (size_t i = 0; i < keys.size(); ++i) order[i] = static_cast<int32_t>(keys[i] & 0xffffffffU);
   return order;
 }
 

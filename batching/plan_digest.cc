@@ -8,29 +8,56 @@
 namespace odb {
 namespace {
 
+// Written without loops: compilers then make one store of each.
+void StoreLittle32(uint32_t value, char* p) {
+  p[0] = static_cast<char>(value);
+  p[1] = static_cast<char>(value >> 8);
+  p[2] = static_cast<char>(value >> 16);
+  p[3] = static_cast<char>(value >> 24);
+}
+
+void StoreLittle64(uint64_t value, char* p) {
+  StoreLittle32(static_cast<uint32_t>(value), p);
+  StoreLittle32(static_cast<uint32_t>(value >> 32), p + 4);
+}
+
 // Bytes to be hashed; numbers in little-endian order, lists with their size in front.
 class DigestInput {
  public:
-  explicit DigestInput(size_t num_bytes) { bytes_.reserve(num_bytes); }
+  explicit DigestInput(size_t num_bytes) : bytes_(num_bytes, '\0') {}
 
-  void Add64(uint64_t value) { AddBytes<8>(value); }
-  void Add32(uint32_t value) { AddBytes<4>(value); }
-  void AddSize(size_t size) { Add64(size); }
+  void Add64(uint64_t value) { StoreLittle64(value, Next(8)); }
+
   void AddPositions(const std::vector<int32_t>& positions) {
-    Add32(static_cast<uint32_t>(positions.size()));
-    for (const int32_t position : positions) Add32(static_cast<uint32_t>(position));
+    char* p = Next(4 + 4 * positions.size());
+    StoreLittle32(static_cast<uint32_t>(positions.size()), p);
+    for (const int32_t position : positions) {
+      p += 4;
+      StoreLittle32(static_cast<uint32_t>(position), p);
+    }
   }
-  uint64_t Hash() const { return Hash64(bytes_); }
+
+  void AddIds(const std::vector<SampleShape>& window) {
+    char* p = Next(8 + 8 * window.size());
+    StoreLittle64(window.size(), p);
+    for (const SampleShape& sample : window) {
+      p += 8;
+      StoreLittle64(sample.id_hash, p);
+    }
+  }
+
+  uint64_t Hash() const { return Hash64(absl::string_view(bytes_.data(), num_used_)); }
 
  private:
-  template <int kNumBytes>
-  void AddBytes(uint64_t value) {
-    char bytes[kNumBytes];
-    for (int i = 0; i < kNumBytes; ++i) bytes[i] = static_cast<char>(value >> (8 * i));
-    bytes_.append(bytes, kNumBytes);
+  char* Next(size_t num_bytes) {
+    if (bytes_.size() - num_used_ < num_bytes) bytes_.resize(2 * bytes_.size() + num_bytes);
+    char* next = &bytes_[num_used_];
+    num_used_ += num_bytes;
+    return next;
   }
 
   std::string bytes_;
+  size_t num_used_ = 0;
 };
 
 }  // namespace
@@ -42,9 +69,9 @@ uint64_t PlanDigest(const Plan& plan, absl::Span<const Offer> offers) {
   DigestInput input(num_samples * 12 + num_groups * 4 + plan.totals.size() * 40 +
                     offers.size() * 32 + 64);
 
-  input.Add32(plan.epoch_end ? 1 : 0);
-  input.AddSize(plan.groups.size());
-  input.AddSize(plan.totals.size());
+  input.Add64(plan.epoch_end ? 1 : 0);
+  input.Add64(plan.groups.size());
+  input.Add64(plan.totals.size());
   for (const std::vector<PlannedGroup>& steps : plan.groups) {
     for (const PlannedGroup& group : steps) input.AddPositions(group.samples);
   }
@@ -56,10 +83,7 @@ uint64_t PlanDigest(const Plan& plan, absl::Span<const Offer> offers) {
     input.Add64(static_cast<uint64_t>(totals.vision_load));
   }
   for (const std::vector<int32_t>& leftovers : plan.leftovers) input.AddPositions(leftovers);
-  for (const Offer& offer : offers) {
-    input.AddSize(offer.window.size());
-    for (const SampleShape& sample : offer.window) input.Add64(sample.id_hash);
-  }
+  for (const Offer& offer : offers) input.AddIds(offer.window);
   return input.Hash();
 }
 

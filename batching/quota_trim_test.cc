@@ -63,6 +63,10 @@ TEST_CASE("TrimToQuota: whole steps stay until the count is reached", "[batching
     CHECK(SizesOf(groups) == std::vector<Sizes>{{2, 2}, {1, 1}});
     CHECK(groups[0][1].samples == Sizes{2, 3});
   }
+  SECTION("reached one before the end of a step") {
+    CHECK(TrimToQuota(7, &groups) == 7);
+    CHECK(SizesOf(groups) == std::vector<Sizes>{{2, 2}, {1, 2}});
+  }
   SECTION("nothing wanted: no step") {
     CHECK(TrimToQuota(0, &groups) == 0);
     CHECK(SizesOf(groups) == std::vector<Sizes>{{}, {}});

@@ -383,6 +383,10 @@ std::optional<Rejection> ReadTurnsOfFormat(dom::object record, ConversationForma
 std::optional<Rejection> ParseConversation(dom::object record, ConversationFormat format,
                                            dom::parser* nested, Conversation* out) {
   out->Clear();
+  if (Member(record, "chosen") && Member(record, "rejected")) {
+    return Rejection{Reason::kUnknownFormat,
+                     "it is preference data (chosen, rejected), which has no one answer"};
+  }
   std::string system;
   if (!ReadString(record, "system", &system)) {
     return Rejection{Reason::kBadContent, "system is no string"};

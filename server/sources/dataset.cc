@@ -10,6 +10,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
@@ -61,6 +62,12 @@ int64_t ReadAt(int fd, int64_t offset, int64_t bytes, char* out) {
 
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
+// The first line is a lone brace: one object written over several lines.
+bool IsPrettyPrintedObject(absl::string_view head) {
+  const size_t end = head.find('\n');
+  return end != absl::string_view::npos && absl::StripAsciiWhitespace(head.substr(0, end)) == "{";
+}
+
 // `[` comes first. JSON Lines all the same if the first line is a whole array and more follows.
 bool FirstLineIsWholeArray(absl::string_view head) {
   const size_t begin = head.find('[');
@@ -88,6 +95,11 @@ absl::StatusOr<FileShape> RecogniseFile(const std::string& path, absl::string_vi
   if (absl::StartsWith(head, kByteOrderMark)) {
     shape.first_offset = static_cast<int64_t>(kByteOrderMark.size());
     head.remove_prefix(kByteOrderMark.size());
+  }
+  if (IsPrettyPrintedObject(head)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", path, " is one JSON object over several lines; odbd reads one ",
+                     "object a line (JSON Lines) or an array of objects"));
   }
   const auto first = std::find_if_not(head.begin(), head.end(), IsBlank);
   shape.is_array = first != head.end() && *first == '[' && !FirstLineIsWholeArray(head);
@@ -136,9 +148,9 @@ absl::Status Dataset::AddSource(const std::string& path) {
   struct stat info;
   if (fstat(source->fd, &info) != 0) return SystemError(path, "stat");
   if (!S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("data file ", path, " is ", S_ISDIR(info.st_mode) ? "a directory" : "no file",
-                     "; name the files in it, JSON Lines or JSON arrays"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data file ", path, " is ", S_ISDIR(info.st_mode) ? "a directory" : "not a regular file",
+        "; name a JSON Lines or JSON array file"));
   }
   source->bytes = info.st_size;
   source->first_record = num_records_;

@@ -107,9 +107,14 @@ class JobAlignment {
   // error wins. Does not call on_failed.
   virtual void Fail(const absl::Status& status) = 0;
 
-  // This node's part of the job is over (all its sessions are closed). Stops the aligners; the
-  // other nodes are not disturbed. Later rounds of this node end with Cancelled.
+  // This node's part of the job is over (all its sessions are closed). Its aligners stay for the
+  // other nodes, repeating what the pipelines said last, until all nodes have left; then ended().
   virtual void Leave() = 0;
+
+  // All nodes have left, or the job has failed: every wait ends (Cancelled, or the failure), the
+  // aligners exit, and this object can be destroyed without disturbing anybody. Earlier, the
+  // destruction of a node that has left breaks the mesh for those that have not.
+  virtual bool ended() const = 0;
 
   virtual absl::Status failure() const = 0;  // OK while the job can go on
   virtual AlignmentSnapshot Snapshot() const = 0;

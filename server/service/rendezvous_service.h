@@ -12,7 +12,7 @@
 
 namespace odb {
 
-class ArbiterHost;  // server/service/arbiter_host.h: store and membership of one job
+class RendezvousJob;  // server/service/rendezvous_job.h: store and membership of one job
 
 // Which jobs this daemon is the arbiter of.
 //
@@ -29,16 +29,16 @@ class RendezvousRegistry {
   Incarnation Begin(const std::string& job_key);
 
   // AlreadyExists if a job of this key is running.
-  absl::Status Add(const std::string& job_key, std::shared_ptr<ArbiterHost> host);
-  // Only if it is still `host`; keeps the number of its last generation.
-  void Remove(const std::string& job_key, const ArbiterHost* host);
-  std::shared_ptr<ArbiterHost> Find(const std::string& job_key) const;
+  absl::Status Add(const std::string& job_key, std::shared_ptr<RendezvousJob> job);
+  // Only if it is still `job`; keeps the number of its last generation.
+  void Remove(const std::string& job_key, const RendezvousJob* job);
+  std::shared_ptr<RendezvousJob> Find(const std::string& job_key) const;
 
  private:
   struct Job {
     int64_t incarnations = 0;
     Generation last_generation;
-    std::shared_ptr<ArbiterHost> host;  // null between incarnations
+    std::shared_ptr<RendezvousJob> running;  // null between incarnations
   };
   mutable Mutex mutex_;
   std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);

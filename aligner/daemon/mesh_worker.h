@@ -1,0 +1,79 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "aligner/protocol/effects.h"
+#include "aligner/transport/transport.h"
+#include "base/os/mutex.h"
+#include "base/os/thread.h"
+
+namespace odb {
+
+struct MeshOpened {
+  Generation generation;
+  OpenResult result;
+};
+
+struct Exchanged {
+  ExchangeId id;
+  ExchangeKind kind = ExchangeKind::kResync;
+  ExchangeResult result;
+};
+
+// Runs the blocking calls of a Transport on a thread of its own, in the order asked for, so that
+// the driver sees odbd's commands meanwhile.
+//
+// Ownership: owns the transport. `on_done` is called on the worker's thread and must not call back.
+// Threads: one thread calls the methods. Errors: in the results.
+class MeshWorker {
+ public:
+  using Done = std::function<void(std::variant<MeshOpened, Exchanged>)>;
+
+  static std::unique_ptr<MeshWorker> Start(std::unique_ptr<Transport> transport, Done on_done);
+  // Interrupts what runs, closes the mesh and joins the thread.
+  ~MeshWorker();
+
+  // Interrupts everything of older generations, then opens this one.
+  void Open(Generation generation, absl::Time deadline);
+  void Exchange(ExchangeId id, ExchangeKind kind, std::string record, absl::Time deadline);
+  // Drops the mesh of `generation`, so that its other ranks notice.
+  void Close(Generation generation);
+
+ private:
+  struct OpenCall {
+    Generation generation;
+    absl::Time deadline;
+  };
+  struct ExchangeCall {
+    ExchangeId id;
+    ExchangeKind kind = ExchangeKind::kResync;
+    std::string record;
+    absl::Time deadline;
+  };
+  struct CloseCall {};
+  using Call = std::variant<OpenCall, ExchangeCall, CloseCall>;
+
+  MeshWorker(std::unique_ptr<Transport> transport, Done on_done)
+      : transport_(std::move(transport)), on_done_(std::move(on_done)) {}
+  void Run();
+  void Execute(const Call& call);
+  void Push(Call call);
+
+  const std::unique_ptr<Transport> transport_;
+  const Done on_done_;
+
+  Mutex mutex_;  // guards all below
+  CondVar changed_;
+  std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Thread thread_;
+};
+
+}  // namespace odb

@@ -1,0 +1,416 @@
+#include "server/daemon/job_alignment.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/os/mutex.h"
+#include "base/status_macros.h"
+#include "proto/wire/record_codec.h"
+#include "server/daemon/aligner_supervisor.h"
+#include "server/daemon/arbiter_host.h"
+#include "server/daemon/arbiter_link.h"
+#include "server/service/alignment_hub.h"
+#include "server/service/alignment_service.h"
+#include "server/service/rendezvous_service.h"
+
+namespace odb {
+namespace {
+
+// An aligner that does not react to a new generation for this long is taken for dead.
+constexpr absl::Duration kSilenceMin = absl::Seconds(2);
+constexpr absl::Duration kSilenceMax = absl::Seconds(10);
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "";
+  return name;
+}
+
+absl::Status Validate(const JobAlignment::Options& options) {
+  const auto invalid = [](absl::string_view name, const auto& got, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " must be ", allowed, ", got ", got));
+  };
+  if (options.world_size < 1) return invalid("world_size", options.world_size, ">= 1");
+  if (options.window_max < 1) return invalid("window_max", options.window_max, ">= 1");
+  if (options.job_key.empty()) return invalid("job_key", "nothing", "given");
+  if (options.aligner_path.empty()) return invalid("aligner_path", "nothing", "given");
+  if (options.socket_path.empty()) return invalid("socket_path", "nothing", "given");
+  if (options.rendezvous.empty()) return invalid("rendezvous", "nothing", "given");
+  if (options.heartbeat_interval <= absl::ZeroDuration()) {
+    return invalid("heartbeat_interval", absl::FormatDuration(options.heartbeat_interval), "> 0");
+  }
+  if (options.exchange_timeout < 2 * options.heartbeat_interval) {
+    return invalid("exchange_timeout", absl::FormatDuration(options.exchange_timeout),
+                   ">= 2 x heartbeat_interval");
+  }
+  if (options.stall_timeout <= absl::ZeroDuration()) {
+    return invalid("stall_timeout", absl::FormatDuration(options.stall_timeout), "> 0 or inf");
+  }
+  return absl::OkStatus();
+}
+
+int64_t ToMicroseconds(absl::Duration duration) {
+  return duration == absl::InfiniteDuration() ? 0 : absl::ToInt64Microseconds(duration);
+}
+
+v1::AlignerSetup MakeSetup(const JobAlignment::Options& options) {
+  v1::AlignerSetup setup;
+  setup.set_world_size(options.world_size);
+  setup.set_window_max(options.window_max);
+  setup.set_heartbeat_interval_us(ToMicroseconds(options.heartbeat_interval));
+  setup.set_exchange_timeout_us(ToMicroseconds(options.exchange_timeout));
+  setup.set_stall_timeout_us(ToMicroseconds(options.stall_timeout));
+  setup.set_rendezvous(options.rendezvous);
+  setup.set_job_token(options.job_token);
+  setup.set_job_key(options.job_key);
+  setup.set_interface(options.interface);
+  setup.set_config_digest(options.config_digest);
+  setup.set_multi_node(options.multi_node);
+  return setup;
+}
+
+v1::NodeHello MakeHello(const JobAlignment::Options& options, const RecordCodec& codec) {
+  v1::NodeHello hello;
+  hello.set_wire_version(kWireVersion);
+  hello.set_job_key(options.job_key);
+  hello.set_job_token(options.job_token);
+  hello.set_node(options.node);
+  hello.set_world_size(options.world_size);
+  hello.set_host(HostName());
+  const auto add = [&hello](const std::string& key, const std::string& value) {
+    v1::Digest* const digest = hello.add_digests();
+    digest->set_key(key);
+    digest->set_value(value);
+  };
+  add("record_bytes", absl::StrCat(codec.sizes().offer));
+  for (const auto& [key, value] : options.digests) add(key, value);
+  return hello;
+}
+
+std::string DescribeMissing(const std::vector<Rank>& missing, absl::Duration waited) {
+  return absl::StrCat(
+      "waiting for ", missing.size() == 1 ? "rank " : "ranks ",
+      absl::StrJoin(missing, ", ",
+                    [](std::string* out, Rank rank) { absl::StrAppend(out, rank.value()); }),
+      " to attach (", absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s)");
+}
+
+}  // namespace
+
+class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
+ public:
+  JobAlignmentImpl(Options options, Dependencies deps, RecordCodec codec)
+      : options_(std::move(options)),
+        deps_(deps),
+        codec_(std::move(codec)),
+        started_(absl::Now()) {}
+  ~JobAlignmentImpl() override;
+
+  absl::Status Begin();
+
+  absl::Status Attach(Rank rank) override;
+  RoundExchange* exchange(Rank rank) override { return hub_->exchange(rank); }
+  void Fail(const absl::Status& status) override;
+  void Leave() override;
+  bool ended() const override;
+  absl::Status failure() const override;
+  AlignmentSnapshot Snapshot() const override;
+
+ private:
+  // AlignmentListener
+  void OnMeshReady(Rank rank, Generation generation) override;
+  void OnMeshFailed(Rank rank, Generation generation, const std::string& reason,
+                    std::optional<Rank> suspect) override;
+  void OnFailed(Rank rank, const absl::Status& status) override;
+
+  absl::Status BeginMembership();
+  void OnUpdate(const v1::ArbiterUpdate& update);
+  void OnLinkEnd(const absl::Status& status);
+  // The end in peace.
+  void End();
+  // Takes the job's one error; false if it had one, or was over.
+  bool TakeFailure(const absl::Status& status);
+  // Of this node, to all: takes the error, tells the arbiter and the owner.
+  void FailHere(const absl::Status& status);
+  void CallOnFailed(const absl::Status& status) const;
+
+  const Options options_;
+  const Dependencies deps_;
+  const RecordCodec codec_;
+  const absl::Time started_;
+
+  std::shared_ptr<AlignmentHub> hub_;  // the other owners are the calls that are inside it
+  std::shared_ptr<ArbiterHost> host_;  // likewise; null on other nodes
+  std::unique_ptr<ArbiterLink> link_;
+  std::unique_ptr<AlignerSupervisor> supervisor_;
+
+  mutable Mutex mutex_;  // guards all below
+  std::set<Rank> attached_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Rank> missing_ ABSL_GUARDED_BY(mutex_);
+  int64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  Generation generation_ ABSL_GUARDED_BY(mutex_);
+  Generation ready_ ABSL_GUARDED_BY(mutex_);  // newest whose mesh a local rank reported
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::unique_ptr<JobAlignment>> JobAlignment::Start(Options options,
+                                                                  Dependencies deps) {
+  RETURN_IF_ERROR(Validate(options));
+  RecordCodec codec(options.window_max);
+  auto job = std::make_unique<JobAlignmentImpl>(std::move(options), deps, std::move(codec));
+  RETURN_IF_ERROR(job->Begin());
+  return std::unique_ptr<JobAlignment>(std::move(job));
+}
+
+absl::Status JobAlignmentImpl::Begin() {
+  AlignmentHub::Options hub;
+  hub.job = options_.job;
+  hub.world_size = options_.world_size;
+  hub.config_digest = options_.config_digest;
+  hub.setup = MakeSetup(options_);
+  AlignmentListener* const listener = this;
+  hub_ = std::make_shared<AlignmentHub>(std::move(hub), codec_, listener);
+
+  AlignerSupervisor::Options aligners;
+  aligners.aligner_path = options_.aligner_path;
+  aligners.socket_path = options_.socket_path;
+  aligners.log_level = options_.log_level;
+  aligners.job = options_.job;
+  aligners.restarts_max = options_.aligner_restarts_max;
+  AlignerSupervisor::Hooks hooks;
+  hooks.last_completed = [this] { return hub_->last_completed(); };
+  const absl::Duration silence = std::clamp(options_.exchange_timeout, kSilenceMin, kSilenceMax);
+  hooks.silent_ranks = [this, silence] { return hub_->SilentRanks(absl::Now() - silence); };
+  hooks.on_failed = [this](const absl::Status& status) { FailHere(status); };
+  ASSIGN_OR_RETURN(supervisor_,
+                   AlignerSupervisor::Start(std::move(aligners), std::move(hooks), deps_.spawner));
+  RETURN_IF_ERROR(BeginMembership());
+  deps_.registry->Add(options_.job, hub_);
+  return absl::OkStatus();
+}
+
+absl::Status JobAlignmentImpl::BeginMembership() {
+  ArbiterLink::Handlers handlers;
+  handlers.on_update = [this](const v1::ArbiterUpdate& update) { OnUpdate(update); };
+  handlers.on_end = [this](const absl::Status& status) { OnLinkEnd(status); };
+  const v1::NodeHello hello = MakeHello(options_, codec_);
+  if (!options_.is_arbiter) {
+    link_ = RemoteArbiterLink::Start(options_.rendezvous, hello, started_ + options_.attach_timeout,
+                                     std::move(handlers));
+    return absl::OkStatus();
+  }
+  const RendezvousRegistry::Incarnation incarnation = deps_.rendezvous->Begin(options_.job_key);
+  Arbiter::Options arbiter;
+  arbiter.world_size = options_.world_size;
+  arbiter.job_token = options_.job_token;
+  arbiter.first_generation = incarnation.first_generation;
+  arbiter.attach_timeout = options_.attach_timeout;
+  host_ = std::make_shared<ArbiterHost>(arbiter, incarnation.number);
+  ASSIGN_OR_RETURN(link_, LocalArbiterLink::Start(host_, hello, std::move(handlers)));
+  return deps_.rendezvous->Add(options_.job_key, host_);
+}
+
+JobAlignmentImpl::~JobAlignmentImpl() {
+  Leave();
+  {
+    MutexLock lock(&mutex_);
+    ended_ = true;
+  }
+  deps_.registry->Remove(options_.job);
+  if (hub_ != nullptr) hub_->Close();
+  supervisor_.reset();
+  link_.reset();
+  if (host_ == nullptr) return;
+  host_->Close();
+  deps_.rendezvous->Remove(options_.job_key, host_.get());
+}
+
+absl::Status JobAlignmentImpl::Attach(Rank rank) {
+  if (rank < Rank(0) || rank >= Rank(options_.world_size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank must be in [0, ", options_.world_size, "), got ", rank.value()));
+  }
+  v1::NodeEvent event;
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok()) return failure_;
+    if (left_) return absl::CancelledError("the job has ended");
+    if (!attached_.insert(rank).second) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank.value(), " is attached already"));
+    }
+    for (const Rank one : attached_) {
+      event.mutable_ranks()->add_attached(static_cast<int32_t>(one.value()));
+    }
+  }
+  hub_->exchange(rank);
+  supervisor_->Add(rank);
+  link_->Send(std::move(event));
+  return absl::OkStatus();
+}
+
+void JobAlignmentImpl::Fail(const absl::Status& status) {
+  if (!TakeFailure(status)) return;
+  v1::NodeEvent event;
+  event.mutable_failure()->set_code(static_cast<int32_t>(status.code()));
+  event.mutable_failure()->set_message(std::string(status.message()));
+  if (link_ != nullptr) link_->Send(std::move(event));
+}
+
+void JobAlignmentImpl::FailHere(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok() || ended_) return;
+  }
+  Fail(status);
+  CallOnFailed(status);
+}
+
+bool JobAlignmentImpl::TakeFailure(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok() || ended_ || status.ok()) return false;
+    failure_ = status;
+    ended_ = true;
+  }
+  spdlog::error("job {}: {}", options_.job, std::string(status.message()));
+  // Before the aligners go: what they leave behind must not look like a broken mesh.
+  hub_->End(status);
+  if (supervisor_ != nullptr) supervisor_->Stop();
+  // The next incarnation may begin; the nodes of this one are still told.
+  if (host_ != nullptr) deps_.rendezvous->Remove(options_.job_key, host_.get());
+  return true;
+}
+
+void JobAlignmentImpl::CallOnFailed(const absl::Status& status) const {
+  if (options_.on_failed) options_.on_failed(status);
+}
+
+void JobAlignmentImpl::Leave() {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(left_, true)) return;
+  }
+  v1::NodeEvent event;
+  event.mutable_leave();
+  if (link_ != nullptr) link_->Send(std::move(event));
+}
+
+void JobAlignmentImpl::End() {
+  {
+    MutexLock lock(&mutex_);
+    if (std::exchange(ended_, true)) return;
+  }
+  hub_->End(absl::CancelledError("the job has ended"));
+  supervisor_->Stop();
+  if (host_ != nullptr) deps_.rendezvous->Remove(options_.job_key, host_.get());
+}
+
+bool JobAlignmentImpl::ended() const {
+  MutexLock lock(&mutex_);
+  return ended_;
+}
+
+absl::Status JobAlignmentImpl::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+AlignmentSnapshot JobAlignmentImpl::Snapshot() const {
+  AlignmentSnapshot snapshot;
+  snapshot.waiting = hub_->WaitingText();
+  snapshot.round = hub_->last_completed();
+  snapshot.interface = hub_->interface();
+  snapshot.aligner_restarts = supervisor_->restarts();
+  snapshot.aligner_pids = supervisor_->pids();
+  MutexLock lock(&mutex_);
+  snapshot.incarnation = incarnation_;
+  snapshot.generation = generation_;
+  snapshot.failure = failure_;
+  if (ended_) {
+    snapshot.waiting.clear();
+  } else if (generation_ == Generation() && !missing_.empty()) {
+    snapshot.waiting = DescribeMissing(missing_, absl::Now() - started_);
+  } else if (generation_ == Generation()) {
+    snapshot.waiting = "joining the arbiter at " + options_.rendezvous;
+  } else if (ready_ < generation_) {
+    snapshot.waiting = absl::StrCat("connecting the ranks (generation ", generation_.value(), ")");
+  }
+  return snapshot;
+}
+
+void JobAlignmentImpl::OnMeshReady(Rank rank, Generation generation) {
+  spdlog::info("job {}: rank {} is connected, generation {}, interface {}", options_.job,
+               rank.value(), generation.value(), hub_->interface());
+  MutexLock lock(&mutex_);
+  ready_ = std::max(ready_, generation);
+}
+
+void JobAlignmentImpl::OnMeshFailed(Rank rank, Generation generation, const std::string& reason,
+                                    std::optional<Rank> suspect) {
+  {
+    MutexLock lock(&mutex_);
+    if (ended_) return;
+  }
+  spdlog::warn("job {}: rank {}: generation {} broke: {}", options_.job, rank.value(),
+               generation.value(), reason);
+  v1::NodeEvent event;
+  v1::GenerationFailed* const failed = event.mutable_failed();
+  failed->set_generation(generation.value());
+  failed->set_reason(reason);
+  failed->set_suspect(suspect.has_value() ? static_cast<int32_t>(suspect->value()) : -1);
+  failed->set_last_completed_round(hub_->last_completed().value());
+  link_->Send(std::move(event));
+}
+
+void JobAlignmentImpl::OnFailed(Rank rank, const absl::Status& status) { FailHere(status); }
+
+void JobAlignmentImpl::OnUpdate(const v1::ArbiterUpdate& update) {
+  if (update.has_waiting()) {
+    MutexLock lock(&mutex_);
+    missing_.clear();
+    for (const int32_t rank : update.waiting().missing()) missing_.push_back(Rank(rank));
+    return;
+  }
+  if (update.has_failed()) {
+    const absl::Status status(static_cast<absl::StatusCode>(update.failed().code()),
+                              update.failed().message());
+    if (status.ok()) {
+      End();
+    } else if (TakeFailure(status)) {
+      CallOnFailed(status);
+    }
+    return;
+  }
+  if (!update.has_opened()) return;
+  const Generation generation(update.opened().generation());
+  {
+    MutexLock lock(&mutex_);
+    if (ended_) return;
+    incarnation_ = update.opened().incarnation();
+    generation_ = generation;
+    missing_.clear();
+  }
+  spdlog::info("job {}: generation {} of {} ranks on {} nodes", options_.job, generation.value(),
+               update.opened().world_size(), update.opened().nodes());
+  hub_->OpenGeneration(generation);
+}
+
+void JobAlignmentImpl::OnLinkEnd(const absl::Status& status) {
+  const absl::Status failure = status.ok() || absl::IsCancelled(status)
+                                   ? absl::UnavailableError("the arbiter has ended the job")
+                                   : status;
+  if (TakeFailure(failure)) CallOnFailed(failure);
+}
+
+}  // namespace odb

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/os/mutex.h"
+#include "proto/odb/v1/alignment.pb.h"
+#include "proto/wire/record_codec.h"
+#include "server/pipeline/round_exchange.h"
+#include "server/service/rank_channel.h"
+
+namespace odb {
+
+// What a hub tells its job. Called on the threads of the aligners' streams, under no lock.
+class AlignmentListener {
+ public:
+  virtual ~AlignmentListener() = default;
+  virtual void OnMeshReady(Rank rank, Generation generation) = 0;
+  // A new generation is wanted.
+  virtual void OnMeshFailed(Rank rank, Generation generation, const std::string& reason,
+                            std::optional<Rank> suspect) = 0;
+  // The ranks cannot go on together, or an aligner makes no sense. Final.
+  virtual void OnFailed(Rank rank, const absl::Status& status) = 0;
+};
+
+// The local ranks of one job between their pipelines and their aligners.
+//
+// Ownership: shared by the JobAlignment that made it and the calls of AlignmentService that are
+// inside it; `listener` must stay until Close has returned. Threads: thread-safe.
+// Errors: listed at each method.
+class AlignmentHub {
+ public:
+  struct Options {
+    uint64_t job = 0;
+    int world_size = 1;
+    uint64_t config_digest = 0;
+    v1::AlignerSetup setup;  // for every aligner, complete but for the rank
+  };
+
+  AlignmentHub(Options options, RecordCodec codec, AlignmentListener* listener);
+
+  // The exchange of a local rank, made at the first call. `rank` must be in the job.
+  RoundExchange* exchange(Rank rank);
+
+  // To all aligners, now and when they connect. Ignored unless newer.
+  void OpenGeneration(Generation generation);
+  // Ends all waits and streams with `status`; the first one counts.
+  void End(const absl::Status& status);
+  // End(Cancelled), and no call of the listener once it has returned. Not from the listener.
+  void Close();
+
+  // "round 812 waits for rank 3: pool starved (4.1 s)"; empty if no round is known to wait.
+  std::string WaitingText() const;
+  // Of the local rank that is furthest.
+  RoundId last_completed() const;
+  // Ranks whose aligners are connected, but have not reacted to a generation opened before `since`.
+  std::vector<Rank> SilentRanks(absl::Time since) const;
+  // "eth0 10.0.0.5": where this node's ranks listen; empty if no mesh is known.
+  std::string interface() const;
+
+  // --- AlignmentService ---
+
+  // NotFound for a rank that is not of this node.
+  absl::StatusOr<std::shared_ptr<RankChannel>> Connect(Rank rank, int64_t pid,
+                                                       RankChannel::Connection* connection);
+  void Disconnect(Rank rank, int64_t connection);
+  // Not OK: the stream is to be ended; the job has failed.
+  absl::Status OnEvent(Rank rank, int64_t connection, const v1::AlignerEvent& event);
+
+ private:
+  std::shared_ptr<RankChannel> Find(Rank rank) const;
+  absl::Status Dispatch(Rank rank, RankChannel* channel, int64_t connection,
+                        const v1::AlignerEvent& event);
+  void OnWaiting(const v1::WaitReport& report);
+  void ForgetWaiting(int64_t round);
+  // Calls the listener, unless the hub is closed.
+  void Notify(const std::function<void(AlignmentListener*)>& call);
+
+  const Options options_;
+  const RecordCodec codec_;
+
+  mutable Mutex mutex_;  // guards all below
+  std::map<Rank, std::shared_ptr<RankChannel>> channels_ ABSL_GUARDED_BY(mutex_);
+  std::map<Rank, int64_t> pids_ ABSL_GUARDED_BY(mutex_);
+  Generation generation_ ABSL_GUARDED_BY(mutex_);
+  v1::WaitReport waiting_ ABSL_GUARDED_BY(mutex_);
+  std::string interface_ ABSL_GUARDED_BY(mutex_);
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+  AlignmentListener* listener_ ABSL_GUARDED_BY(mutex_);  // null once closed
+  int notifying_ ABSL_GUARDED_BY(mutex_) = 0;            // calls of it that are running
+  CondVar notified_;
+};
+
+}  // namespace odb

@@ -1,0 +1,250 @@
+#include "server/service/rank_channel.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace odb {
+
+RankChannel::RankChannel(Options options, RecordCodec codec)
+    : options_(std::move(options)), codec_(std::move(codec)) {}
+
+OfferHeader RankChannel::Complete(OfferHeader head) const {
+  head.wire_version = kWireVersion;
+  head.rank = options_.rank;
+  head.config_digest = options_.config_digest;
+  return head;
+}
+
+void RankChannel::SetState(const OfferHeader& head) {
+  MutexLock lock(&mutex_);
+  head_ = Complete(head);
+  // The aligner takes READY and DRY for an offer: with one published, only the rest is news.
+  if (head_->state == OfferState::kReady || head_->state == OfferState::kDry) {
+    head_->state = OfferState::kNotReady;
+  }
+  SendHeadLocked();
+}
+
+void RankChannel::Publish(Offer offer) {
+  offer.header = Complete(offer.header);
+  std::string record = codec_.EncodeOffer(offer);
+  MutexLock lock(&mutex_);
+  INVARIANT(offer.header.round == last_completed_.next(),
+            "an offer is for the round after the last completed one");
+  offer_ = std::move(record);
+  SendOfferLocked();
+}
+
+absl::StatusOr<GatheredRound> RankChannel::WaitGathered(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (true) {
+    if (!end_.ok()) return end_;
+    if (gathered_.has_value() && !gathered_->taken) {
+      gathered_->taken = true;
+      return std::move(gathered_->round);
+    }
+    if (std::exchange(wake_, false) || changed_.WaitUntil(&mutex_, deadline)) {
+      return absl::DeadlineExceededError("the round is not gathered yet");
+    }
+  }
+}
+
+void RankChannel::Planned(RoundId round, uint64_t digest) {
+  MutexLock lock(&mutex_);
+  // Gathered anew meanwhile: the pipeline learns it from WaitReleased.
+  if (!gathered_.has_value() || !gathered_->taken || round != last_completed_.next()) return;
+  gathered_->digest = digest;
+  if (!connected_ || gathered_->generation != handed_) return;
+  v1::Planned* const planned = AddCommandLocked()->mutable_planned();
+  planned->set_round(round.value());
+  planned->set_plan_digest(digest);
+  planned->set_generation(gathered_->generation.value());
+}
+
+absl::Status RankChannel::WaitReleased(RoundId round, absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (true) {
+    if (last_completed_ >= round) return absl::OkStatus();
+    if (!end_.ok()) return end_;
+    if (gathered_.has_value() && !gathered_->taken) {
+      return absl::AbortedError("the round was gathered anew");
+    }
+    if (std::exchange(wake_, false) || changed_.WaitUntil(&mutex_, deadline)) {
+      return absl::DeadlineExceededError("the round is not released yet");
+    }
+  }
+}
+
+void RankChannel::Wake() {
+  MutexLock lock(&mutex_);
+  wake_ = true;
+  changed_.NotifyAll();
+}
+
+RankChannel::Connection RankChannel::Connect() {
+  MutexLock lock(&mutex_);
+  Connection connection;
+  connection.number = ++connection_;
+  connected_ = true;
+  asked_ = absl::InfiniteFuture();
+  commands_.clear();
+  v1::AlignerSetup* const setup = AddCommandLocked()->mutable_setup();
+  *setup = options_.setup;
+  setup->set_rank(static_cast<int32_t>(options_.rank.value()));
+  if (handed_ == generation_) {
+    connection.broken = generation_;
+  } else {
+    HandOutLocked();
+  }
+  return connection;
+}
+
+Generation RankChannel::Disconnect(int64_t connection) {
+  MutexLock lock(&mutex_);
+  if (connection != connection_ || !connected_) return Generation();
+  connected_ = false;
+  commands_.clear();
+  return handed_ == generation_ ? generation_ : Generation();
+}
+
+absl::StatusOr<v1::AlignerCommand> RankChannel::NextCommand(int64_t connection,
+                                                            absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (true) {
+    if (connection != connection_ || !connected_) return absl::CancelledError("superseded");
+    if (!commands_.empty()) {
+      v1::AlignerCommand command = std::move(commands_.front());
+      commands_.pop_front();
+      return command;
+    }
+    if (!end_.ok()) return absl::CancelledError(end_.message());
+    if (command_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("no command");
+  }
+}
+
+absl::Status RankChannel::OnGathered(int64_t connection, const v1::Gathered& gathered) {
+  GatheredState state;
+  state.generation = Generation(gathered.generation());
+  state.abandon = gathered.abandon();
+  state.round.round = RoundId(gathered.round());
+  state.round.abandon = gathered.abandon();
+  const size_t size = codec_.sizes().offer;
+  if (gathered.table().size() != size * options_.world_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the table of round ", gathered.round(), " has ",
+                                                   gathered.table().size(), " bytes, not ",
+                                                   options_.world_size, " records of ", size));
+  }
+  const absl::string_view table(gathered.table());
+  for (int rank = 0; rank < options_.world_size; ++rank) {
+    ASSIGN_OR_RETURN(Offer offer, codec_.DecodeOffer(table.substr(rank * size, size)));
+    state.round.offers.push_back(std::move(offer));
+  }
+  MutexLock lock(&mutex_);
+  if (connection != connection_ || state.generation != generation_) return absl::OkStatus();
+  if (state.round.round != last_completed_.next()) {
+    return absl::InternalError(absl::StrCat("round ", gathered.round(),
+                                            " was gathered after round ", last_completed_.value(),
+                                            " was completed"));
+  }
+  planned_offer_ = std::string(table.substr(options_.rank.value() * size, size));
+  gathered_ = std::move(state);
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+absl::Status RankChannel::OnReleased(int64_t connection, const v1::RoundReleased& released) {
+  MutexLock lock(&mutex_);
+  const Generation generation(released.generation());
+  if (connection != connection_ || generation != generation_) return absl::OkStatus();
+  const RoundId round(released.round());
+  if (!gathered_.has_value() || gathered_->generation != generation ||
+      !gathered_->digest.has_value() || round != last_completed_.next()) {
+    return absl::InternalError(
+        absl::StrCat("round ", round.value(), " was released before it was planned"));
+  }
+  last_completed_ = round;
+  stored_offer_ = std::exchange(planned_offer_, "");
+  stored_digest_ = *gathered_->digest;
+  stored_abandon_ = gathered_->abandon;
+  gathered_.reset();
+  offer_.clear();
+  changed_.NotifyAll();
+  return absl::OkStatus();
+}
+
+void RankChannel::OpenGeneration(Generation generation) {
+  MutexLock lock(&mutex_);
+  if (generation <= generation_) return;
+  generation_ = generation;
+  if (connected_) HandOutLocked();
+}
+
+void RankChannel::End(const absl::Status& status) {
+  MutexLock lock(&mutex_);
+  if (!end_.ok() || status.ok()) return;
+  end_ = status;
+  if (connected_) AddCommandLocked()->mutable_quit()->set_reason(std::string(status.message()));
+  changed_.NotifyAll();
+  command_.NotifyAll();
+}
+
+RoundId RankChannel::last_completed() const {
+  MutexLock lock(&mutex_);
+  return last_completed_;
+}
+
+bool RankChannel::IsCurrent(int64_t connection) const {
+  MutexLock lock(&mutex_);
+  return connected_ && connection == connection_;
+}
+
+void RankChannel::OnSign(int64_t connection) {
+  MutexLock lock(&mutex_);
+  if (connection == connection_) asked_ = absl::InfiniteFuture();
+}
+
+bool RankChannel::SilentSince(absl::Time since) const {
+  MutexLock lock(&mutex_);
+  return connected_ && asked_ < since;
+}
+
+void RankChannel::SendHeadLocked() {
+  if (!connected_ || !head_.has_value()) return;
+  // Only the newest counts: an aligner that does not read must not make the queue grow.
+  if (back_is_head_ && !commands_.empty()) commands_.pop_back();
+  Offer head;
+  head.header = *head_;
+  AddCommandLocked()->mutable_offer()->set_record(codec_.EncodeOffer(head));
+  back_is_head_ = true;
+}
+
+void RankChannel::SendOfferLocked() {
+  if (!connected_ || offer_.empty()) return;
+  AddCommandLocked()->mutable_offer()->set_record(offer_);
+}
+
+void RankChannel::HandOutLocked() {
+  handed_ = generation_;
+  asked_ = std::min(asked_, absl::Now());
+  v1::OpenGeneration* const open = AddCommandLocked()->mutable_open_generation();
+  open->set_generation(generation_.value());
+  open->set_last_completed_round(last_completed_.value());
+  open->set_stored_offer(stored_offer_);
+  open->set_stored_plan_digest(stored_digest_);
+  open->set_stored_abandon(stored_abandon_);
+  open->set_planned_offer(planned_offer_);
+  SendHeadLocked();
+  SendOfferLocked();
+}
+
+v1::AlignerCommand* RankChannel::AddCommandLocked() {
+  commands_.emplace_back();
+  back_is_head_ = false;
+  command_.NotifyAll();
+  return &commands_.back();
+}
+
+}  // namespace odb

@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/os/mutex.h"
+#include "proto/odb/v1/alignment.pb.h"
+#include "proto/wire/record_codec.h"
+#include "server/pipeline/round_exchange.h"
+
+namespace odb {
+
+// Where the pipeline of one rank and the aligner of that rank meet, and what outlives the aligner:
+// the last completed round with its offer and digest, the offer of the round at work, and what of
+// it was gathered. A new aligner, and a new generation, get all of it again.
+//
+// A generation is handed to one aligner process at most: a mesh cannot be joined twice.
+//
+// Threads: thread-safe. The pipeline's thread calls RoundExchange, the aligner's stream the middle
+// part, the job the rest. Errors: as RoundExchange.
+class RankChannel final : public RoundExchange {
+ public:
+  struct Options {
+    Rank rank;
+    int world_size = 1;
+    uint64_t config_digest = 0;
+    v1::AlignerSetup setup;  // complete but for the rank
+  };
+
+  RankChannel(Options options, RecordCodec codec);
+
+  void SetState(const OfferHeader& head) override;
+  void Publish(Offer offer) override;
+  absl::StatusOr<GatheredRound> WaitGathered(absl::Time deadline) override;
+  void Planned(RoundId round, uint64_t digest) override;
+  absl::Status WaitReleased(RoundId round, absl::Time deadline) override;
+  void Wake() override;
+  void Close() override { End(absl::CancelledError("the job has ended")); }
+
+  // --- the aligner's stream ---
+
+  struct Connection {
+    int64_t number = 0;  // from 1; a later one supersedes the earlier ones
+    // The generation that an earlier aligner of this rank was in: it is broken. 0: none.
+    Generation broken;
+  };
+  Connection Connect();
+  // The generation that the aligner leaves behind, 0 if none, or the connection was superseded.
+  Generation Disconnect(int64_t connection);
+
+  // What to tell the aligner next. DeadlineExceeded: nothing yet; Cancelled: end the stream.
+  absl::StatusOr<v1::AlignerCommand> NextCommand(int64_t connection, absl::Time deadline);
+
+  // OK as well for what is out of date, which is dropped. InvalidArgument for a table that is none,
+  // Internal for a release that makes no sense.
+  absl::Status OnGathered(int64_t connection, const v1::Gathered& gathered);
+  absl::Status OnReleased(int64_t connection, const v1::RoundReleased& released);
+
+  // --- the job ---
+
+  // Ignored unless newer.
+  void OpenGeneration(Generation generation);
+  // All waits, now and later, end with `status`; the aligner's stream ends. The first one counts.
+  void End(const absl::Status& status);
+
+  RoundId last_completed() const;
+  bool IsCurrent(int64_t connection) const;
+  // The aligner has said something: it is not silent.
+  void OnSign(int64_t connection);
+  // It was told of a generation before `since`, and has said nothing after that.
+  bool SilentSince(absl::Time since) const;
+
+ private:
+  struct GatheredState {
+    Generation generation;
+    GatheredRound round;
+    bool abandon = false;
+    bool taken = false;  // by the pipeline
+    std::optional<uint64_t> digest;
+  };
+
+  void SendHeadLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendOfferLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void HandOutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::AlignerCommand* AddCommandLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  OfferHeader Complete(OfferHeader head) const;
+
+  const Options options_;
+  const RecordCodec codec_;
+
+  mutable Mutex mutex_;  // guards all below
+  CondVar changed_;      // for the pipeline
+  CondVar command_;      // for the stream
+
+  RoundId last_completed_ ABSL_GUARDED_BY(mutex_);
+  std::string stored_offer_ ABSL_GUARDED_BY(mutex_);  // record; empty: none
+  uint64_t stored_digest_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stored_abandon_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // Of round last_completed_ + 1.
+  std::string planned_offer_ ABSL_GUARDED_BY(mutex_);  // record; empty: none
+  std::optional<OfferHeader> head_ ABSL_GUARDED_BY(mutex_);
+  std::string offer_ ABSL_GUARDED_BY(mutex_);  // record as published; empty: none
+  std::optional<GatheredState> gathered_ ABSL_GUARDED_BY(mutex_);
+
+  Generation generation_ ABSL_GUARDED_BY(mutex_);  // newest opened
+  Generation handed_ ABSL_GUARDED_BY(mutex_);      // newest that an aligner was told of
+  int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<v1::AlignerCommand> commands_ ABSL_GUARDED_BY(mutex_);
+  absl::Time asked_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // no answer since
+  bool back_is_head_ ABSL_GUARDED_BY(mutex_) = false;  // the last command is a head only
+
+  bool wake_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace odb

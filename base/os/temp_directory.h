@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -16,6 +17,9 @@ class TempDirectory {
  public:
   // Makes <parent>/<prefix>XXXXXX with six random characters.
   static absl::StatusOr<TempDirectory> Create(const std::string& parent, const std::string& prefix);
+
+  // Takes over one that exists, to remove it; "" is none.
+  static TempDirectory Adopt(std::string path) { return TempDirectory(std::move(path)); }
 
   TempDirectory() = default;
   TempDirectory(TempDirectory&& other) noexcept;

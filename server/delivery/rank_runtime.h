@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
+#include "batching/loss_scale.h"
 #include "batching/plan.h"
 #include "proto/odb/v1/status.pb.h"
 #include "proto/odb/v1/trainer.pb.h"
@@ -22,13 +23,6 @@
 #include "server/sources/dataset.h"
 
 namespace odb {
-
-// What step.loss_scale is computed from.
-enum class LossScaleBasis : uint8_t {
-  kLossTokens = 0,  // dp_size x local / global loss tokens
-  kTokens = 1,      // dp_size x local / global tokens
-  kOff = 2,         // 1, and 0 at IDLE
-};
 
 // Everything of one dp rank, from the records of its view to the updates for its trainers: the
 // pipeline thread, the arena, the assembler thread and the updates of each replica.
@@ -54,7 +48,7 @@ class RankRuntime {
     uint64_t seed = 0;
     int32_t window = 256;
     int32_t accumulation = 1;
-    LossScaleBasis loss_scale = LossScaleBasis::kLossTokens;
+    LossScaleUnit loss_scale = LossScaleUnit::kLossTokens;
     int32_t pad_token_id = 0;
     int32_t prefetch_steps = 8;  // assembled steps that are ready or held, at most
     int64_t arena_bytes = 0;  // 0 = computed from the budget, prefetch_steps and sample_tokens_max

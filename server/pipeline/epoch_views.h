@@ -5,44 +5,54 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/ids.h"
+#include "batching/order.h"
 #include "server/sources/dataset.h"
 
 namespace odb {
 
-// Which records each rank of a job reads in an epoch, and in which order: the epoch's canonical
-// order (batching/order.h), dealt out to the ranks one by one or bound to them by source.
+// Which records each rank of a job reads in an epoch, and in which order: batching/order.h applied
+// to one dataset and one job.
 //
 // Ownership: keeps nothing of the dataset. Threads: immutable, so thread-safe.
-// Errors: of Create, InvalidArgument naming the view and the source.
+// Errors: of Create, InvalidArgument naming the ranks and the source.
 class EpochViews {
  public:
   struct Options {
     uint64_t seed = 0;
     int32_t world_size = 1;
-    // Empty: rank r reads positions r, r + world_size, ... Otherwise one entry per rank: positions
-    // of files in the dataset; the rank reads their records, in the epoch's order.
+    // Empty: rank r reads positions r, r + world_size, ... of the epoch's order. Otherwise one
+    // entry per rank: the positions of its files in the dataset.
     std::vector<std::vector<int32_t>> sources_of_rank;
   };
 
   static absl::StatusOr<std::unique_ptr<EpochViews>> Create(const Options& options,
                                                             const Dataset& dataset);
 
-  int64_t size(Rank rank) const;  // records of the rank's view
-  int64_t total_size() const;     // of all views
-  int64_t smallest_size() const;  // over all ranks
+  int64_t size(Rank rank) const { return sizes_[static_cast<size_t>(rank.value())]; }
+  int64_t total_size() const;
   int32_t world_size() const { return options_.world_size; }
+  int64_t default_quota() const { return DefaultQuota(sizes_); }
+  absl::Span<const int64_t> sizes() const { return sizes_; }  // by rank
 
-  // The view of `rank` in `epoch`: indices into the dataset, size(rank) of them. O(records).
-  std::vector<int64_t> Records(Epoch epoch, Rank rank) const;
+  // All records in the epoch's canonical order.
+  Permutation Order(Epoch epoch) const { return EpochOrder(num_records_, {options_.seed, epoch}); }
+
+  // What `rank` reads in `epoch`: indices into the dataset.
+  RankView View(Epoch epoch, Rank rank) const;
+
+  // The same if the records `first`, in this order, head the epoch (non-join with left_over:
+  // carry): they are dealt out like the rest, and each record is still read once. O(records).
+  std::vector<int64_t> ViewHeadedBy(absl::Span<const int64_t> first, Epoch epoch, Rank rank) const;
 
  private:
   EpochViews(const Options& options, const Dataset& dataset);
 
   const Options options_;
-  std::vector<RecordRange> ranges_;  // by source
   int64_t num_records_ = 0;
-  std::vector<int64_t> sizes_;  // by rank
+  std::vector<IndexRange> ranges_;  // by source
+  std::vector<int64_t> sizes_;      // by rank
 };
 
 }  // namespace odb

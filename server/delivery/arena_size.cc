@@ -1,0 +1,55 @@
+#include "server/delivery/arena_size.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "batching/grouping.h"
+
+namespace odb {
+namespace {
+
+// What a template may add to the text of a record whose bytes are otherwise an upper bound of its
+// tokens. A longer sample is a clear error when it comes.
+constexpr int64_t kTemplateTokensMax = 4096;
+
+int64_t LongestSample(const RankRuntime::Options& options, const Dataset& dataset) {
+  if (options.sample_tokens_max > 0) return options.sample_tokens_max;
+  int64_t longest_record = 0;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    const int64_t bytes = dataset.ref(i).bytes;
+    if (bytes <= dataset.options().record_bytes_max) {
+      longest_record = std::max(longest_record, bytes);
+    }
+  }
+  return longest_record + kTemplateTokensMax;
+}
+
+}  // namespace
+
+StepLayout StandInLayout(const Sample& stand_in, const RankRuntime::Options& options) {
+  return StepLayout{1, PaddedLength(stand_in.length(), options.plan.pad_to_multiple_of)};
+}
+
+absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Dataset& dataset,
+                                   const Sample& stand_in) {
+  const int64_t stand_in_bytes = StandInLayout(stand_in, options).bytes();
+  const int64_t step_bytes = StepBytesMax(options.plan.budget);
+  if (options.arena_bytes > 0) {
+    if (options.arena_bytes >= stand_in_bytes + step_bytes) return options.arena_bytes;
+    return absl::InvalidArgumentError(
+        absl::StrCat("arena_bytes must be 0 or >= ", stand_in_bytes + step_bytes,
+                     ", which one step at token_budget ", options.plan.budget, " needs, got ",
+                     options.arena_bytes));
+  }
+  const int64_t longest = LongestSample(options, dataset) + options.plan.pad_to_multiple_of;
+  const int64_t alone_bytes = longest > options.plan.budget ? StepBytesMax(longest) : 0;
+  return stand_in_bytes + (2 * options.prefetch_steps - 1) * step_bytes + alone_bytes;
+}
+
+int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in) {
+  const int64_t usual =
+      stand_in.bytes() + options.prefetch_steps * StepBytesMax(options.plan.budget);
+  return std::min(options.arena_bytes, usual);
+}
+
+}  // namespace odb

@@ -1,0 +1,62 @@
+#include "server/pipeline/view_reader.h"
+
+#include <utility>
+#include <variant>
+
+#include "base/hash.h"
+#include "base/status_macros.h"
+
+namespace odb {
+namespace {
+
+FeedOptions FeedOptionsOf(const ViewReader::Options& options) {
+  FeedOptions feed;
+  feed.record_at = options.record_at;
+  feed.num_records = options.num_records;
+  feed.seed = options.seed;
+  feed.epoch = options.epoch;
+  feed.max_in_flight = options.samples_ahead;
+  return feed;
+}
+
+}  // namespace
+
+ViewReader::ViewReader(const Options& options, PreprocessPool* pool, Ledger* ledger,
+                       CoverageTracker* coverage)
+    : options_(options),
+      ledger_(ledger),
+      coverage_(coverage),
+      feed_(pool->OpenFeed(FeedOptionsOf(options))) {}
+
+absl::Status ViewReader::Fill(Window* window, absl::Time deadline) {
+  while (!window->full() && !at_end_) {
+    ASSIGN_OR_RETURN(std::optional<SampleResult> result, feed_->Next(deadline));
+    if (!result.has_value()) {
+      at_end_ = true;
+      break;
+    }
+    RETURN_IF_ERROR(Take(*std::move(result), window));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ViewReader::Take(SampleResult result, Window* window) {
+  const int64_t record = options_.record_at(position_++);
+  if (const auto* entry = std::get_if<QuarantineEntry>(&result)) {
+    ++dropped_;
+    ledger_->ReadBad(record, *entry);
+    coverage_->Read(options_.iterator, options_.rank, /*length=*/0);
+    return ledger_->CheckBadShare(/*epoch_end=*/false);
+  }
+  WindowSample sample;
+  sample.sample = std::get<Sample>(std::move(result));
+  sample.record = record;
+  sample.id_hash = HashSampleId(sample.sample.id);
+  INVARIANT(sample.sample.length() > 0, "a sample without tokens came out of preprocessing");
+  ledger_->Read();
+  coverage_->Read(options_.iterator, options_.rank, sample.sample.length());
+  window->Add(std::move(sample));
+  return absl::OkStatus();
+}
+
+}  // namespace odb

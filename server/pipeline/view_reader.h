@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "server/pipeline/coverage.h"
+#include "server/pipeline/ledger.h"
+#include "server/pipeline/window.h"
+#include "server/preprocess/preprocess_pool.h"
+
+namespace odb {
+
+// Reads one rank's view of one epoch into the rank's window, in view order, and tells ledger and
+// coverage what came.
+//
+// Ownership: owns the feed; the dependencies must outlive it. Threads: thread-compatible.
+// Errors: see Fill.
+class ViewReader {
+ public:
+  struct Options {
+    Rank rank;
+    Epoch epoch;
+    int64_t iterator = 0;
+    uint64_t seed = 0;
+    std::function<int64_t(int64_t position)> record_at;  // pure and thread-safe
+    int64_t num_records = 0;
+    int32_t samples_ahead = 64;  // preprocessed ahead of the window, at most
+  };
+
+  ViewReader(const Options& options, PreprocessPool* pool, Ledger* ledger,
+             CoverageTracker* coverage);
+
+  // OK: the window is full, or the view is at its end.
+  //   DeadlineExceeded  neither yet; what came so far is in the window
+  //   DataLoss          too many records are bad (Ledger::CheckBadShare)
+  //   Cancelled         the pool is gone
+  absl::Status Fill(Window* window, absl::Time deadline);
+
+  bool at_end() const { return at_end_; }
+  int64_t dropped() const { return dropped_; }    // quarantined
+  int64_t position() const { return position_; }  // records that came, quarantined ones included
+  int64_t num_records() const { return options_.num_records; }
+  int64_t record_at(int64_t position) const { return options_.record_at(position); }
+
+ private:
+  absl::Status Take(SampleResult result, Window* window);
+
+  const Options options_;
+  Ledger* const ledger_;
+  CoverageTracker* const coverage_;
+  const std::unique_ptr<OrderedFeed> feed_;
+  bool at_end_ = false;
+  int64_t dropped_ = 0;
+  int64_t position_ = 0;
+};
+
+}  // namespace odb

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "batching/offer.h"
+#include "batching/plan.h"
+#include "server/preprocess/sample.h"
+
+namespace odb {
+
+// A sample on its way from the feed to a step.
+struct WindowSample {
+  Sample sample;
+  int64_t record = 0;  // index into the dataset
+  int32_t waited_rounds = 0;
+  uint64_t id_hash = 0;
+
+  SampleShape shape() const;
+};
+
+// The samples that one rank buffers, in window order: what earlier rounds left over first, in the
+// order of their plans, then new ones.
+//
+// Ownership: owns the samples. Threads: thread-compatible.
+class Window {
+ public:
+  explicit Window(int32_t capacity) : capacity_(capacity) {}
+
+  void Add(WindowSample sample);  // must not be full
+
+  bool full() const { return size() >= capacity_; }
+  bool empty() const { return samples_.empty(); }
+  int32_t size() const { return static_cast<int32_t>(samples_.size()); }
+  int32_t capacity() const { return capacity_; }
+  const WindowSample& at(int32_t position) const { return samples_[static_cast<size_t>(position)]; }
+
+  std::vector<SampleShape> Shapes() const;
+
+  // Moves the samples of a plan out, group by group, and keeps its leftovers, in their order, one
+  // waited round older. Groups and leftovers must name each position exactly once.
+  std::vector<std::vector<WindowSample>> Take(absl::Span<const PlannedGroup> groups,
+                                              absl::Span<const int32_t> leftovers);
+
+  void Clear() { samples_.clear(); }
+
+ private:
+  const int32_t capacity_;
+  std::vector<WindowSample> samples_;
+};
+
+}  // namespace odb

@@ -48,10 +48,12 @@ class Run {
                            {"ODB_ODBD", kFakeOdbd},
                            {"FAKE_ODBD", odbd},
                            {"FAKE_ODBD_LOG", log()}};
-    Pipe out = CreatePipe().value(), err = CreatePipe().value();
+    Pipe in = CreatePipe().value(), out = CreatePipe().value(), err = CreatePipe().value();
+    command.stdin_fd = in.read.get();
     command.stdout_fd = out.write.get();
     command.stderr_fd = err.write.get();
     child_ = spawner_->Spawn(command).value();
+    in_ = std::move(in.write);
     out_ = std::move(out.read);
     err_ = std::move(err.read);
   }
@@ -72,13 +74,16 @@ class Run {
       line += ReadExactly(out_.get(), 1, InAMinute()).value();
     }
     std::vector<int> numbers;
-    for (absl::string_view word : absl::StrSplit(line, absl::ByAnyChar(" \n"), absl::SkipEmpty())) {
+    for (absl::string_view word :
+         absl::StrSplit(line, absl::ByAnyChar(" \r\n"), absl::SkipEmpty())) {
       int number = 0;
       REQUIRE(absl::SimpleAtoi(word, &number));
       numbers.push_back(number);
     }
     return numbers;
   }
+
+  void Type(const std::string& text) { REQUIRE(WriteAll(in_.get(), text, InAMinute()).ok()); }
 
   // Only after Finish.
   const std::string& text() const { return text_; }
@@ -104,7 +109,7 @@ class Run {
   TempDirectory directory_;
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<ChildProcess> child_;
-  FileDescriptor out_, err_;
+  FileDescriptor in_, out_, err_;
   std::string text_, errors_;
 };
 
@@ -217,9 +222,7 @@ TEST_CASE("odbrun: when odbd dies the command is ended", "[odbrun]") {
   const ProcessWatch command = ProcessWatch::Open(run.ReadNumbers().at(0)).value();
 
   ::kill(run.odbd_pid(), SIGKILL);
-  const ExitStatus status = run.Finish();
-
-  CHECK(status.code == kRunUnavailable);
+  CHECK(run.Finish().code == kRunUnavailable);
   CHECK_THAT(run.errors(), Catch::Contains("odbd was killed by signal 9 (Killed) while the command "
                                            "was running"));
   CHECK(command.Exited());
@@ -233,9 +236,7 @@ TEST_CASE("odbrun: a signal goes to the command, odbd drains afterwards", "[odbr
   run.ReadNumbers();
 
   REQUIRE(run.child().Signal(number).ok());
-  const ExitStatus status = run.Finish();
-
-  CHECK(status.code == 9);
+  CHECK(run.Finish().code == 9);
   CHECK(run.text() == "0\n");
   CHECK(run.odbd_drained());
   CHECK_FALSE(run.private_directory_left());
@@ -249,9 +250,7 @@ TEST_CASE("odbrun: a second SIGTERM ends everything at once", "[odbrun]") {
   REQUIRE(run.child().Signal(SIGTERM).ok());
   CHECK(run.ReadNumbers() == std::vector<int>{2});  // the command goes on
   REQUIRE(run.child().Signal(SIGTERM).ok());
-  const ExitStatus status = run.Finish();
-
-  CHECK(status.code == 128 + SIGTERM);
+  CHECK(run.Finish().code == 128 + SIGTERM);
   CHECK(command.Exited());
   CHECK(odbd.Exited());
   CHECK_FALSE(run.private_directory_left());
@@ -376,6 +375,20 @@ TEST_CASE("odbrun: as PID 1 it passes signals on and reaps strangers", "[odbrun]
   run.ReadNumbers();
 
   CHECK(run.Finish().code == 6);
+  CHECK(run.odbd_drained());
+}
+
+TEST_CASE("odbrun: at a terminal the command reads it and gets Ctrl-C once", "[odbrun]") {
+  // script(1) runs odbrun at a terminal of its own and types there what it reads.
+  Run run("serves", {"--", "sh", "client/odbrun/testdata/terminal_command.sh"},
+          {"sh", "-c", "exec script -qec \"exec $0 $* 2>/dev/null\" /dev/null"});
+
+  CHECK(run.ReadNumbers() == std::vector<int>{1});
+  run.Type("2\n");
+  CHECK(run.ReadNumbers() == std::vector<int>{2});
+  run.Type("\x03");
+
+  CHECK(run.Finish().code == 1);
   CHECK(run.odbd_drained());
 }
 

@@ -59,8 +59,9 @@ class JobAlignment {
     bool multi_node = false;
     // This node is the arbiter (that of group_rank 0). Always true with one node.
     bool is_arbiter = true;
-    // gRPC target of the arbiter's RendezvousService, as seen from this node: "unix:PATH" of this
-    // daemon's own socket on the arbiter's node, host:port elsewhere.
+    // gRPC target of the arbiter's RendezvousService: "unix:PATH" of this daemon's own socket with
+    // one node; with several host:port, on the arbiter's node as well, since the aligners choose
+    // the interface that routes there.
     std::string rendezvous;
     // What must be equal on all nodes besides wire version, world size and window_max, which are
     // added here: ("config", ...), ("sources", ...), or one entry per key. A difference is refused

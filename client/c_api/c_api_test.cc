@@ -1,0 +1,56 @@
+#include <catch2/catch.hpp>
+
+#include "client/c_api/odb_client.h"
+#include "client/testing/fake_daemon.h"
+
+extern "C" int odb_c99_test(const char* socket);  // c99_test.c
+
+namespace odb {
+namespace {
+
+TEST_CASE("C API: a trainer in C99 gets its steps, its errors and its memory", "[client][c_api]") {
+  const TemporarySocket socket;
+  const auto daemon = FakeDaemon::Start(socket.path(), FakeScript{}).value();
+  CHECK(odb_c99_test(socket.path().c_str()) == 0);
+}
+
+TEST_CASE("C API: waiting is no error and says why", "[client][c_api]") {
+  const TemporarySocket socket;
+  FakeScript script;
+  script.hang_at = 0;
+  const auto daemon = FakeDaemon::Start(socket.path(), script).value();
+  odb_client* client = odb_client_new();
+  REQUIRE(odb_client_set_option(client, "socket", socket.path().c_str()) == ODB_OK);
+  REQUIRE(odb_client_open(client) == ODB_OK);
+  REQUIRE(odb_client_start_epoch(client, 0, 0, 0) == ODB_OK);
+  odb_step* step = nullptr;
+
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  do {
+    REQUIRE(odb_client_next(client, 5, &step) == ODB_TIMEOUT);
+  } while (std::string(odb_client_waiting_text(client)).empty() && absl::Now() < deadline);
+  CHECK(std::string(odb_client_waiting_text(client)) ==
+        "round 1 waits for rank 3: pool starved (4.1 s)");
+  odb_client_free(client);
+}
+
+TEST_CASE("C API: a program of another age gets the fields that it knows", "[client][c_api]") {
+  const TemporarySocket socket;
+  const auto daemon = FakeDaemon::Start(socket.path(), FakeScript{}).value();
+  odb_client* client = odb_client_new();
+  REQUIRE(odb_client_set_option(client, "socket", socket.path().c_str()) == ODB_OK);
+  REQUIRE(odb_client_open(client) == ODB_OK);
+
+  struct {
+    uint64_t session_id;
+    uint64_t behind;
+  } old = {0, 77};
+  REQUIRE(odb_client_session(client, reinterpret_cast<odb_session_info*>(&old),
+                             sizeof(old.session_id)) == ODB_OK);
+  CHECK(old.session_id == 1);
+  CHECK(old.behind == 77);
+  odb_client_free(client);
+}
+
+}  // namespace
+}  // namespace odb

@@ -1,0 +1,86 @@
+#include "client/client_options.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/os/unix_socket.h"
+#include "base/status_macros.h"
+#include "client/default_socket.h"
+
+namespace odb {
+namespace {
+
+// Leaves `out` alone if the variable is unset or empty.
+absl::Status ReadInt(const EnvironmentLookup& lookup, const char* name, int32_t* out) {
+  const std::optional<std::string> text = lookup(name);
+  if (!text || text->empty()) return absl::OkStatus();
+  if (!absl::SimpleAtoi(*text, out)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " must be a whole number, got \"", *text, "\""));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, " must be between ", low, " and ", high, ", got ", value));
+}
+
+}  // namespace
+
+absl::StatusOr<ClientOptions> ClientOptions::FromEnvironment() {
+  return FromLookup(ProcessEnvironment());
+}
+
+absl::StatusOr<ClientOptions> ClientOptions::FromLookup(const EnvironmentLookup& lookup) {
+  ClientOptions options;
+  options.socket = DefaultSocket(lookup);
+  RETURN_IF_ERROR(ReadInt(lookup, "RANK", &options.rank));
+  RETURN_IF_ERROR(ReadInt(lookup, "WORLD_SIZE", &options.world_size));
+  options.local_rank = options.rank;
+  options.local_world_size = options.world_size;
+  RETURN_IF_ERROR(ReadInt(lookup, "LOCAL_RANK", &options.local_rank));
+  RETURN_IF_ERROR(ReadInt(lookup, "LOCAL_WORLD_SIZE", &options.local_world_size));
+  RETURN_IF_ERROR(ReadInt(lookup, "GROUP_RANK", &options.group_rank));
+  RETURN_IF_ERROR(ReadInt(lookup, "MASTER_PORT", &options.master_port));
+  options.master_addr = lookup("MASTER_ADDR").value_or("");
+  options.run_id = lookup("TORCHELASTIC_RUN_ID").value_or("");
+
+  ASSIGN_OR_RETURN(options.trainer, SelfProcessId());
+  if (!options.run_id.empty()) {
+    ASSIGN_OR_RETURN(options.agent, FindTorchrunAgent());
+  } else if (options.world_size == 1) {
+    // Two independent single-process programs on one daemon are two jobs.
+    options.agent = options.trainer;
+  }
+  return options;
+}
+
+absl::Status ClientOptions::Validate() const {
+  if (socket.empty() || socket.size() > kSocketPathBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("socket must have 1 to ", kSocketPathBytesMax,
+                                                   " bytes, got ", socket.size(), ": \"", socket,
+                                                   "\""));
+  }
+  RETURN_IF_ERROR(CheckRange("world_size", world_size, 1, 1 << 20));
+  RETURN_IF_ERROR(CheckRange("rank", rank, 0, world_size - 1));
+  RETURN_IF_ERROR(CheckRange("local_world_size", local_world_size, 1, world_size));
+  RETURN_IF_ERROR(CheckRange("local_rank", local_rank, 0, local_world_size - 1));
+  RETURN_IF_ERROR(CheckRange("group_rank", group_rank, 0, world_size - 1));
+  RETURN_IF_ERROR(CheckRange("replicas", replicas, 1, world_size));
+  RETURN_IF_ERROR(CheckRange("replica", effective_replica(), 0, replicas - 1));
+  RETURN_IF_ERROR(CheckRange("dp_size", effective_dp_size(), 1, world_size));
+  RETURN_IF_ERROR(CheckRange("dp_rank", effective_dp_rank(), 0, effective_dp_size() - 1));
+  RETURN_IF_ERROR(CheckRange("prefetch", prefetch, 1, 1 << 16));
+  return CheckRange("returned_batch", returned_batch, 1, 1 << 16);
+}
+
+absl::StatusOr<IdleMode> ParseIdleMode(absl::string_view text) {
+  if (text == "stand-in") return IdleMode::kStandIn;
+  if (text == "skip") return IdleMode::kSkip;
+  if (text == "raw") return IdleMode::kRaw;
+  return absl::InvalidArgumentError(
+      absl::StrCat("idle must be stand-in, skip or raw, got \"", text, "\""));
+}
+
+}  // namespace odb

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "client/default_socket.h"
+#include "client/process_identity.h"
+
+namespace odb {
+
+// What a trainer gets at a step for which its rank has no samples.
+enum class IdleMode {
+  kStandIn,  // a short valid sample with loss scale 0; every rank runs the same collectives
+  kSkip,     // nothing: the step is left out (and counted as taken)
+  kRaw,      // a step without tensors, `idle` set
+};
+
+// How one trainer process attaches to its node's daemon.
+//
+// FromEnvironment() fills in everything that torchrun says, so that most programs change nothing.
+// Value type.
+struct ClientOptions {
+  // Unix socket of odbd. Default: $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else
+  // /tmp/odbd-<uid>.sock (as odbd itself chooses).
+  std::string socket;
+
+  // Which of the daemon's streams: "train" (default), "eval", ...
+  std::string stream = "train";
+
+  // torchrun's RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK. Without RANK the process
+  // is rank 0 of 1.
+  int32_t rank = 0;
+  int32_t world_size = 1;
+  int32_t local_rank = 0;
+  int32_t local_world_size = 1;
+  int32_t group_rank = 0;
+
+  // Position among the data-parallel ranks, and among the trainers that share its steps (tensor,
+  // pipeline or context parallelism). Default: dp_rank = rank, dp_size = world_size / replicas,
+  // replica = rank % replicas, replicas = 1: neighbouring ranks share their steps.
+  std::optional<int32_t> dp_rank;
+  std::optional<int32_t> dp_size;
+  std::optional<int32_t> replica;
+  int32_t replicas = 1;
+
+  // What names the launch: TORCHELASTIC_RUN_ID, MASTER_ADDR, MASTER_PORT and torchrun's agent.
+  std::string run_id;
+  std::string master_addr;
+  int32_t master_port = 0;
+  ProcessId agent;    // pid 0 without one
+  ProcessId trainer;  // this process
+
+  IdleMode idle = IdleMode::kStandIn;
+
+  // Steps that are received ahead of Next(). They lie in the daemon's arena either way, so a larger
+  // number costs no memory; a smaller one than the daemon's prefetch_steps costs wake-ups. >= 1.
+  int32_t prefetch = 8;
+
+  // How long Open() waits for the socket to appear. Longer: a daemon that is started beside the
+  // trainer is met; shorter: a missing daemon is told sooner.
+  absl::Duration connect_timeout = absl::Seconds(5);
+
+  // How long Open() then waits for the daemon's answer, which may first index its data and wait for
+  // an earlier job's end.
+  absl::Duration open_timeout = absl::Minutes(10);
+
+  // How long a stream that broke is tried again while the daemon's socket still answers.
+  absl::Duration reattach_timeout = absl::Seconds(10);
+
+  // How long Close() waits for the daemon to end the stream before it is cut.
+  absl::Duration close_timeout = absl::Seconds(2);
+
+  // Returned steps are told in one message once this many wait or the first has waited this long.
+  int32_t returned_batch = 8;
+  absl::Duration returned_delay = absl::Milliseconds(2);
+
+  // For the daemon's log.
+  std::string client_name = "odbd-cpp 0.1.0";
+
+  // Reads the process environment. InvalidArgument names a variable that is not a number.
+  static absl::StatusOr<ClientOptions> FromEnvironment();
+
+  // The same from a lookup that returns nullopt for unset variables; for tests.
+  static absl::StatusOr<ClientOptions> FromLookup(const EnvironmentLookup& lookup);
+
+  // The three with their defaults.
+  int32_t effective_dp_rank() const { return dp_rank.value_or(rank / replicas_or_one()); }
+  int32_t effective_dp_size() const { return dp_size.value_or(world_size / replicas_or_one()); }
+  int32_t effective_replica() const { return replica.value_or(rank % replicas_or_one()); }
+
+  // InvalidArgument: a field out of range, or a socket path that does not fit the 107 bytes a Unix
+  // socket address holds. The text names the field, its value and what is allowed.
+  absl::Status Validate() const;
+
+ private:
+  int32_t replicas_or_one() const { return replicas < 1 ? 1 : replicas; }
+};
+
+// "stand-in" | "skip" | "raw". InvalidArgument otherwise.
+absl::StatusOr<IdleMode> ParseIdleMode(absl::string_view text);
+
+}  // namespace odb

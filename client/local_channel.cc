@@ -1,0 +1,43 @@
+#include "client/local_channel.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+
+namespace odb {
+namespace {
+
+// gRPC's address of a socket path; it takes percent escapes, so these bytes must be escaped.
+std::string UnixTarget(const std::string& path) {
+  std::string target = "unix:";
+  for (const char c : path) {
+    if (c == '%' || c == '?' || c == '#' || c <= ' ') {
+      absl::StrAppend(&target, "%", absl::BytesToHexString(absl::string_view(&c, 1)));
+    } else {
+      target.push_back(c);
+    }
+  }
+  return target;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  // Debian's gRPC would otherwise send the escaped path as the authority.
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
+  return grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(),
+                                   arguments);
+}
+
+absl::Status ToStatus(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+}  // namespace odb

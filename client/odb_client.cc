@@ -1,0 +1,182 @@
+#include "client/odb_client.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "client/inbox.h"
+#include "client/outbox.h"
+#include "client/session_connection.h"
+
+namespace odb {
+
+Client::Client(const ClientOptions& options)
+    : owner_(getpid()),
+      options_(options),
+      inbox_(std::make_unique<Inbox>(options.prefetch)),
+      outbox_(std::make_shared<Outbox>(options.returned_batch, options.returned_delay)) {}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
+  RETURN_IF_ERROR(options.Validate());
+  std::unique_ptr<Client> client(new Client(options));
+  ASSIGN_OR_RETURN(client->connection_,
+                   SessionConnection::Open(options, client->inbox_.get(), client->outbox_.get()));
+  return client;
+}
+
+Client::~Client() {
+  if (getpid() == owner_) {
+    Close().IgnoreError();
+    return;
+  }
+  // A forked child has none of the threads that these wait for, and gRPC's state as some thread
+  // left it: freeing any of it could hang. The process is going to end; they are left as they are.
+  connection_.release();  // NOLINT(bugprone-unused-return-value)
+  inbox_.release();       // NOLINT(bugprone-unused-return-value)
+  new std::shared_ptr<Outbox>(outbox_);
+}
+
+absl::Status Client::CheckUsable() const {
+  if (getpid() != owner_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this odb client was opened by process ", owner_, " and process ", getpid(),
+                     " was forked from it: open a client of your own there"));
+  }
+  if (closed_) return absl::FailedPreconditionError("the session is closed");
+  return absl::OkStatus();
+}
+
+const v1::OpenSessionReply& Client::session() const { return connection_->session(); }
+
+const char* Client::arena() const { return connection_->arena()->data(); }
+
+bool Client::failed() const { return !CheckUsable().ok() || !inbox_->failure().ok(); }
+
+absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (epoch < 0 || limits.max_steps < 0 || limits.max_samples < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("epoch, max_steps and max_samples must be >= 0, got ", epoch, ", ",
+                     limits.max_steps, ", ", limits.max_samples));
+  }
+  RETURN_IF_ERROR(inbox_->failure());
+  RETURN_IF_ERROR(EndIteration());
+
+  ++iterator_;
+  limits_ = limits;
+  taken_ = emitted_samples_ = total_samples_ = 0;
+  iterating_ = true;
+  reported_waiting_ = false;
+  inbox_->StartIterator(iterator_);
+  v1::TrainerEvent event;
+  event.mutable_start_epoch()->set_epoch(epoch);
+  event.mutable_start_epoch()->set_iterator(iterator_);
+  return outbox_->Push(std::move(event));
+}
+
+absl::StatusOr<StepHandle> Client::Next(absl::Time deadline) {
+  RETURN_IF_ERROR(CheckUsable());
+  if (iterator_ < 0) return absl::FailedPreconditionError("call StartEpoch before Next");
+  while (iterating_) {
+    // A limit that is reached with the epoch's last sample is no early end.
+    const bool at_limit = LimitReached();
+    if (at_limit && emitted_samples_ < total_samples_) {
+      RETURN_IF_ERROR(EndIteration());
+      break;
+    }
+    ASSIGN_OR_RETURN(v1::TrainerUpdate update, Receive(deadline));
+    if (update.has_epoch_end()) {
+      RETURN_IF_ERROR(FinishEpoch(std::move(*update.mutable_epoch_end())));
+    } else if (at_limit) {
+      RETURN_IF_ERROR(EndIteration());
+    } else {
+      ASSIGN_OR_RETURN(StepHandle step, TakeStep(std::move(*update.mutable_step())));
+      if (step->idle() && options_.idle == IdleMode::kSkip) continue;
+      return step;
+    }
+  }
+  return StepHandle();
+}
+
+bool Client::LimitReached() const {
+  return (limits_.max_steps > 0 && taken_ >= limits_.max_steps) ||
+         (limits_.max_samples > 0 && emitted_samples_ >= limits_.max_samples);
+}
+
+absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
+  if (!inbox_->ready() && !reported_waiting_) {
+    reported_waiting_ = true;
+    RETURN_IF_ERROR(ReportProgress(/*waiting=*/true));
+  }
+  absl::StatusOr<v1::TrainerUpdate> update = inbox_->Pop(deadline);
+  if (absl::IsDeadlineExceeded(update.status()) && inbox_->failure().ok()) {
+    const std::string why = connection_->waiting_text();
+    return absl::DeadlineExceededError(absl::StrCat(
+        "no step came before the deadline; the daemon says: ", why.empty() ? "nothing" : why));
+  }
+  return update;
+}
+
+absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
+  taken_ = step.index() + 1;
+  emitted_samples_ = step.emitted_samples();
+  total_samples_ = step.total_samples();
+  if (reported_waiting_) {
+    reported_waiting_ = false;
+    RETURN_IF_ERROR(ReportProgress(/*waiting=*/false));
+  }
+  if (step.idle() && options_.idle == IdleMode::kStandIn && step.tensors_size() == 0) {
+    return absl::InternalError(
+        absl::StrCat("the daemon sent step ", step.index(), " idle and without a stand-in"));
+  }
+  const bool with_tensors = !step.idle() || options_.idle == IdleMode::kStandIn;
+  return ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors);
+}
+
+absl::Status Client::FinishEpoch(v1::EpochEnd end) {
+  iterating_ = false;
+  reported_waiting_ = false;
+  epoch_end_ = std::move(end);
+  return ReportProgress(/*waiting=*/false);
+}
+
+absl::Status Client::ReportProgress(bool waiting) {
+  v1::TrainerEvent event;
+  event.mutable_progress()->set_iterator(iterator_);
+  event.mutable_progress()->set_taken(taken_);
+  event.mutable_progress()->set_waiting(waiting);
+  return outbox_->Push(std::move(event));
+}
+
+absl::Status Client::EndIteration() {
+  RETURN_IF_ERROR(CheckUsable());
+  if (!iterating_) return absl::OkStatus();
+  iterating_ = false;
+  inbox_->StartIterator(iterator_ + 1);
+  v1::TrainerEvent event;
+  event.mutable_end_iteration()->set_iterator(iterator_);
+  event.mutable_end_iteration()->set_taken(taken_);
+  return outbox_->Push(std::move(event));
+}
+
+absl::Status Client::Close() {
+  if (getpid() != owner_) return CheckUsable();
+  if (closed_ || connection_ == nullptr) return absl::OkStatus();
+  EndIteration().IgnoreError();
+  v1::TrainerEvent event;
+  event.mutable_close()->set_taken(taken_);
+  outbox_->Push(std::move(event)).IgnoreError();
+  closed_ = true;
+  outbox_->Close();
+  inbox_->Close();
+  connection_->Shutdown(absl::Now() + options_.close_timeout);
+  return absl::OkStatus();
+}
+
+std::string Client::waiting_text() const {
+  return CheckUsable().ok() ? connection_->waiting_text() : "";
+}
+
+}  // namespace odb

@@ -1,0 +1,118 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/client_options.h"
+#include "client/step.h"
+#include "proto/odb/v1/trainer.pb.h"
+
+namespace odb {
+
+class Inbox;
+class Outbox;
+class SessionConnection;
+
+// Where an iteration ends before its epoch does; 0 = no limit. Every rank that sets the same limits
+// stops at the same step: both count what is equal on all ranks.
+struct IterationLimits {
+  int64_t max_steps = 0;    // micro-batches, idle ones counted
+  int64_t max_samples = 0;  // samples over all ranks; the step that reaches it is the last
+};
+
+// A trainer's session with its node's odbd: steps of tensors in shared memory.
+//
+//   ASSIGN_OR_RETURN(const ClientOptions options, ClientOptions::FromEnvironment());
+//   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+//   RETURN_IF_ERROR(client->StartEpoch(epoch));
+//   while (true) {
+//     ASSIGN_OR_RETURN(const StepHandle step, client->Next(absl::InfiniteFuture()));
+//     if (step == nullptr) break;  // the epoch is over
+//     Train(*step);
+//   }
+//
+// Ownership: a step's memory goes back to the daemon when its last handle dies, in any thread,
+// before or after Close(). The client holds two threads and a gRPC channel until Close(). Threads:
+// one thread at a time calls the client; step handles are free. Fork: in a forked child every call
+// returns FailedPrecondition and the destructor does nothing; the parent's client is not touched.
+// Steps held at the fork stay readable in the child. Errors, besides each method's:
+// FailedPrecondition after Close() or in a child; the session's one error (its code and text come
+// from the daemon, or Unavailable with the socket's path when the daemon is gone), which every
+// later call repeats.
+class Client {
+ public:
+  // Attaches. Errors: InvalidArgument for an option out of range; NotFound or Unavailable if no
+  // odbd answers at the socket within connect_timeout; what the daemon says about the session.
+  static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
+  ~Client();  // as Close()
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // What the daemon said at Open(): accumulation, records, estimated steps, ...
+  const v1::OpenSessionReply& session() const;
+
+  // Where the arena is mapped; its size is session().arena_bytes().
+  const char* arena() const;
+
+  // Whether the session has its one error: no call will give a step any more, but for those that
+  // came before it.
+  bool failed() const;
+
+  // Begins an iteration over `epoch`; one that still runs is ended first.
+  // InvalidArgument if epoch or a limit is negative.
+  absl::Status StartEpoch(int64_t epoch, const IterationLimits& limits = {});
+
+  // The next step, or nullptr once the iteration is over. DeadlineExceeded: nothing came, and why
+  // in the daemon's words; call again. FailedPrecondition before StartEpoch().
+  absl::StatusOr<StepHandle> Next(absl::Time deadline);
+
+  // Leaves the iteration after the last step that Next() gave. OK if none runs.
+  absl::Status EndIteration();
+
+  // Ends the session. Never fails because of a daemon that is gone. Further calls do nothing.
+  absl::Status Close();
+
+  // Steps of this iteration that Next() has passed.
+  int64_t taken() const { return taken_; }
+
+  // How the last iteration that reached the end of its epoch ended.
+  const std::optional<v1::EpochEnd>& epoch_end() const { return epoch_end_; }
+
+  // Why no step comes, in the daemon's words; empty if it gave no reason.
+  std::string waiting_text() const;
+
+ private:
+  Client(const ClientOptions& options);
+
+  absl::Status CheckUsable() const;
+  bool LimitReached() const;
+  absl::StatusOr<v1::TrainerUpdate> Receive(absl::Time deadline);
+  absl::Status ReportProgress(bool waiting);
+  absl::StatusOr<StepHandle> TakeStep(v1::Step step);
+  absl::Status FinishEpoch(v1::EpochEnd end);
+
+  const pid_t owner_;
+  const ClientOptions options_;
+  std::unique_ptr<Inbox> inbox_;
+  std::shared_ptr<Outbox> outbox_;  // shared with the steps, which may outlive the client
+  std::unique_ptr<SessionConnection> connection_;
+
+  bool closed_ = false;
+  bool iterating_ = false;
+  bool reported_waiting_ = false;
+  int64_t iterator_ = -1;
+  IterationLimits limits_;
+  int64_t taken_ = 0;
+  int64_t emitted_samples_ = 0;
+  int64_t total_samples_ = 0;
+  std::optional<v1::EpochEnd> epoch_end_;
+};
+
+}  // namespace odb

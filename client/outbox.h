@@ -1,0 +1,74 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/os/mutex.h"
+#include "proto/odb/v1/trainer.pb.h"
+
+namespace odb {
+
+// What the trainer still has to tell the daemon, in order, until the stream's writer takes it.
+//
+// Events keep their order. Returned steps are gathered into one event, which leaves when it is
+// full, when its oldest step waited `returned_delay`, or before any other event. A Progress that
+// was not taken yet is replaced by the next one.
+//
+// It outlives the client: what comes after Close() is of no use to anybody and is dropped.
+// In a process forked from its creator, Return() does nothing; nothing else may be called there.
+// Threads: thread-safe. Errors: ResourceExhausted if events pile up because nobody takes them.
+class Outbox {
+ public:
+  Outbox(int returned_batch, absl::Duration returned_delay);
+
+  // The memory of a step is free again. Cheap: no I/O.
+  void Return(int64_t step_id);
+
+  absl::Status Push(v1::TrainerEvent event);
+
+  // The next event. nullopt after Interrupt() and, once everything was taken, after Close().
+  std::optional<v1::TrainerEvent> Take();
+
+  // Ends Take() until Resume(): the stream broke.
+  void Interrupt();
+
+  // A new stream is there. What the daemon may have lost with the old one stands first in the
+  // queue: the last returned steps, the current iteration and, if it was ended, its end. All of it
+  // may be known to the daemon already; it is the same news.
+  void Resume();
+
+  // Nothing more is accepted; what is in the queue can still be taken.
+  void Close();
+
+ private:
+  static constexpr size_t kEventsMax = 4096;
+  static constexpr size_t kRecentMax = 1024;
+
+  std::optional<v1::TrainerEvent> TakeLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  v1::TrainerEvent TakeReturnedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RememberLocked(const v1::TrainerEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const size_t returned_batch_;
+  const absl::Duration returned_delay_;
+  const pid_t owner_;
+
+  Mutex mutex_;  // guards all below
+  CondVar changed_;
+  bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<v1::TrainerEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> returned_ ABSL_GUARDED_BY(mutex_);
+  absl::Time returned_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  // Taken already, and told again after Resume().
+  std::deque<int64_t> recent_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::TrainerEvent> start_epoch_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::TrainerEvent> end_iteration_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace odb

@@ -1,0 +1,116 @@
+#include "client/outbox.h"
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "base/os/thread.h"
+
+namespace odb {
+namespace {
+
+constexpr absl::Duration kLong = absl::Hours(1);
+
+v1::TrainerEvent ProgressEvent(int64_t taken) {
+  v1::TrainerEvent event;
+  event.mutable_progress()->set_taken(taken);
+  return event;
+}
+
+v1::TrainerEvent StartEvent(int64_t iterator) {
+  v1::TrainerEvent event;
+  event.mutable_start_epoch()->set_iterator(iterator);
+  return event;
+}
+
+v1::TrainerEvent EndEvent(int64_t iterator) {
+  v1::TrainerEvent event;
+  event.mutable_end_iteration()->set_iterator(iterator);
+  return event;
+}
+
+std::vector<int64_t> Ids(const v1::TrainerEvent& event) {
+  return {event.returned().step_ids().begin(), event.returned().step_ids().end()};
+}
+
+TEST_CASE("Outbox: returned steps leave as one event when it is full", "[client]") {
+  Outbox outbox(/*returned_batch=*/3, kLong);
+  for (const int64_t id : {5, 6, 7}) outbox.Return(id);
+
+  CHECK(Ids(outbox.Take().value()) == std::vector<int64_t>{5, 6, 7});
+}
+
+TEST_CASE("Outbox: a returned step leaves alone once it waited long enough", "[client]") {
+  Outbox outbox(/*returned_batch=*/100, absl::Milliseconds(1));
+  outbox.Return(5);
+
+  CHECK(Ids(outbox.Take().value()) == std::vector<int64_t>{5});  // blocks for a millisecond
+}
+
+TEST_CASE("Outbox: returned steps leave before any other event", "[client]") {
+  Outbox outbox(/*returned_batch=*/100, kLong);
+  outbox.Return(5);
+  REQUIRE(outbox.Push(EndEvent(0)).ok());
+
+  CHECK(Ids(outbox.Take().value()) == std::vector<int64_t>{5});
+  CHECK(outbox.Take().value().has_end_iteration());
+}
+
+TEST_CASE("Outbox: the newest progress replaces one that was not told yet", "[client]") {
+  Outbox outbox(/*returned_batch=*/100, kLong);
+  for (const int64_t taken : {1, 2, 3}) REQUIRE(outbox.Push(ProgressEvent(taken)).ok());
+  outbox.Close();
+
+  CHECK(outbox.Take().value().progress().taken() == 3);
+  CHECK_FALSE(outbox.Take().has_value());
+}
+
+TEST_CASE("Outbox: a new stream is told again what the old one may have lost", "[client]") {
+  Outbox outbox(/*returned_batch=*/2, kLong);
+  REQUIRE(outbox.Push(StartEvent(0)).ok());
+  REQUIRE(outbox.Take().has_value());
+  outbox.Return(1);
+  outbox.Return(2);
+  REQUIRE(outbox.Take().has_value());
+  REQUIRE(outbox.Push(EndEvent(0)).ok());
+  REQUIRE(outbox.Take().has_value());
+
+  outbox.Interrupt();
+  CHECK_FALSE(outbox.Take().has_value());
+  outbox.Return(3);
+  outbox.Resume();
+
+  CHECK(Ids(outbox.Take().value()) == std::vector<int64_t>{1, 2, 3});
+  CHECK(outbox.Take().value().has_start_epoch());
+  CHECK(outbox.Take().value().has_end_iteration());
+}
+
+TEST_CASE("Outbox: after Close what is queued can be taken and nothing is added", "[client]") {
+  Outbox outbox(/*returned_batch=*/100, kLong);
+  outbox.Return(4);
+  outbox.Close();
+  outbox.Return(5);
+  REQUIRE(outbox.Push(EndEvent(0)).ok());
+
+  CHECK(Ids(outbox.Take().value()) == std::vector<int64_t>{4});
+  CHECK_FALSE(outbox.Take().has_value());
+}
+
+TEST_CASE("Outbox: events that nobody takes are an error and not memory", "[client]") {
+  Outbox outbox(/*returned_batch=*/1, kLong);
+  absl::Status status;
+  for (int i = 0; status.ok() && i < 5000; ++i) status = outbox.Push(EndEvent(i));
+  CHECK(absl::IsResourceExhausted(status));
+}
+
+TEST_CASE("Outbox: a waiting writer is woken by another thread's return", "[client]") {
+  Outbox outbox(/*returned_batch=*/1, kLong);
+  std::optional<v1::TrainerEvent> taken;
+  {
+    Thread writer("writer", [&] { taken = outbox.Take(); });
+    outbox.Return(9);
+  }
+  CHECK(Ids(taken.value()) == std::vector<int64_t>{9});
+}
+
+}  // namespace
+}  // namespace odb

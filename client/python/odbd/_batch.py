@@ -1,0 +1,155 @@
+"""A batch over shared memory: how the memory is kept, and how it looks to torch and NumPy."""
+
+import ctypes
+from typing import Any, Callable, Dict, Optional, Tuple
+
+from odbd import _library
+from odbd._errors import FAILED_PRECONDITION, Error
+from odbd._step import Step
+
+
+class Batch(Dict[str, Any]):
+    """Tensors by name (input_ids, labels, attention_mask, position_ids, ...) plus `step`.
+
+    Torch tensors where torch is installed, else NumPy arrays, else memoryviews. They lie in memory that
+    the daemon gets back when the last of them, or of anything made from them that shares their
+    memory (views, autograd graphs), is gone.
+    """
+
+    def __init__(self, tensors: Any = (), step: Optional[Step] = None):
+        super().__init__(tensors)
+        self.step: Step = step  # type: ignore[assignment]
+
+
+class _Memory:
+    """Returns a step's memory when it dies."""
+
+    __slots__ = ("_handle", "_release")
+
+    def __init__(self, handle: int, release: Callable[[int], None]):
+        self._handle = handle
+        self._release = release
+
+    def __del__(self) -> None:
+        self._release(self._handle)
+
+
+# Places a tensor: (buffer of the whole arena, dtype, shape, offset in bytes, elements).
+_View = Callable[[Any, int, Tuple[int, ...], int, int], Any]
+
+# By the numbers of the C header: torch's and NumPy's name, memoryview's format, bytes. NumPy has no
+# bfloat16 and memoryview no 16-bit floats: they show the bits.
+_DTYPES = {
+    1: ("int64", "int64", "q", 8),
+    2: ("int32", "int32", "i", 4),
+    3: ("bool", "bool_", "?", 1),
+    4: ("uint8", "uint8", "B", 1),
+    5: ("float32", "float32", "f", 4),
+    6: ("float64", "float64", "d", 8),
+    7: ("float16", "float16", "H", 2),
+    8: ("bfloat16", "uint16", "H", 2),
+}
+
+
+def _torch_views() -> _View:
+    import torch
+
+    dtypes = {number: getattr(torch, names[0]) for number, names in _DTYPES.items()}
+
+    def view(buffer: Any, dtype: int, shape: Tuple[int, ...], offset: int, count: int) -> Any:
+        if count == 0:
+            return torch.empty(shape, dtype=dtypes[dtype])
+        flat = torch.frombuffer(buffer, dtype=dtypes[dtype], count=count, offset=offset)
+        return flat.view(shape)
+
+    return view
+
+
+def _numpy_views() -> _View:
+    import numpy
+
+    dtypes = {number: getattr(numpy, names[1]) for number, names in _DTYPES.items()}
+
+    def view(buffer: Any, dtype: int, shape: Tuple[int, ...], offset: int, count: int) -> Any:
+        if count == 0:
+            return numpy.empty(shape, dtype=dtypes[dtype])
+        flat = numpy.frombuffer(buffer, dtype=dtypes[dtype], count=count, offset=offset)
+        return flat.reshape(shape)
+
+    return view
+
+
+def _plain_view(buffer: Any, dtype: int, shape: Tuple[int, ...], offset: int, count: int) -> Any:
+    _, _, code, size = _DTYPES[dtype]
+    flat = memoryview(buffer).cast("B")[offset : offset + count * size]
+    return flat.cast(code, shape) if count else flat.cast(code)
+
+
+def _torch_copy(tensor: Any) -> Any:
+    return tensor.clone()
+
+
+def _numpy_copy(array: Any) -> Any:
+    return array.copy()
+
+
+def _plain_copy(view: Any) -> Any:
+    return memoryview(bytearray(view.tobytes())).cast(view.format, view.shape)
+
+
+def _choose(kind: str) -> Tuple[_View, Callable[[Any], Any]]:
+    if kind not in ("auto", "torch", "numpy", "memoryview"):
+        raise ValueError(f"tensors must be auto, torch, numpy or memoryview, got {kind!r}")
+    for name, views, copy in (
+        ("torch", _torch_views, _torch_copy),
+        ("numpy", _numpy_views, _numpy_copy),
+    ):
+        if kind == name:
+            return views(), copy
+        if kind == "auto":
+            try:
+                return views(), copy
+            except ImportError:
+                continue
+    return _plain_view, _plain_copy
+
+
+class BatchMaker:
+    """Makes batches of one session's steps. Used by one thread; the batches are free."""
+
+    def __init__(self, arena: int, arena_bytes: int, kind: str, copy: bool):
+        self._library = _library.load()
+        self._view, self._copy_tensor = _choose(kind)
+        self._copy = copy
+        self._arena = arena
+        # One array type for the session: making one per size costs more than the rest of a step.
+        self._arena_type = type("_Arena", (ctypes.c_char * arena_bytes,), {})
+
+    def make(self, handle: int, stand_in: bool) -> Batch:
+        """Takes the step over. With copies its memory goes back at once."""
+        memory = _Memory(handle, self._library.odb_step_release)
+        info = _library.StepInfo()
+        self._library.odb_step_get_info(handle, ctypes.byref(info), ctypes.sizeof(info))
+        ids = (_library.SampleId * info.num_samples)()
+        self._library.odb_step_sample_ids(handle, ids, info.num_samples)
+
+        # All tensors of the step are views of this one object, and it holds the memory.
+        buffer = self._arena_type.from_address(self._arena)
+        buffer.memory = memory
+        # A stand-in lies where all idle steps have theirs: its owner must not write there.
+        copy = self._copy or bool(info.idle)
+        batch = Batch(step=Step(info, ids, bool(info.idle) and stand_in))
+        tensor = _library.Tensor()
+        for i in range(info.num_tensors):
+            self._library.odb_step_get_tensor(
+                handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor)
+            )
+            if tensor.dtype not in _DTYPES:
+                raise Error(FAILED_PRECONDITION, f"a tensor has the unknown type {tensor.dtype}")
+            shape = tuple(tensor.shape[: tensor.ndim])
+            count = 1
+            for size in shape:
+                count *= size
+            view = self._view(buffer, tensor.dtype, shape, tensor.data - self._arena, count)
+            batch[tensor.name.decode()] = self._copy_tensor(view) if copy else view
+        return batch

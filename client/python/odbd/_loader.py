@@ -1,0 +1,368 @@
+"""DataLoader: a session with the node's odbd, as an iterable of batches."""
+
+import ctypes
+import logging
+import os
+import threading
+import time
+import weakref
+from typing import Any, Iterator, Optional, Union
+
+from odbd import _library
+from odbd._batch import Batch, BatchMaker
+from odbd._errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, Error
+from odbd._step import Step
+
+_log = logging.getLogger("odbd")
+
+_SLICE_MS = 100  # Python looks at signals between two waits
+_WAIT_LOG_SECONDS = 10.0
+
+_REDUCTIONS = {"mean": 0, "sum": 1, "num_items": 2}
+_WEIGHTS = {"loss_tokens": 0, "tokens": 1}
+
+
+class DataLoader:
+    """Attaches this process to its node's odbd and iterates over its batches.
+
+    Everything comes from the environment that torchrun and odbrun set; without it the process is rank 0 of
+    1. An iteration is one epoch (set_epoch, else the one after the last), unless max_steps or max_samples
+    end it before. Leaving it early (break, an exception) tells the daemon how many steps were taken; all
+    ranks have to leave at the same step.
+
+    Arguments:
+      socket: path of odbd's Unix socket; default $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else
+        /tmp/odbd-<uid>.sock.
+      idle: what to do at a step for which this rank has no samples. "stand-in": give a short valid
+        batch with loss_scale 0, so that DDP, FSDP and ZeRO run the same collectives on all ranks; "skip":
+        leave it out; "raw": give an empty batch with batch.step.idle.
+      copy: give tensors of their own instead of views of shared memory.
+      max_steps, max_samples: end each iteration after so many steps (idle ones counted) or with the step
+        that reaches so many samples over all ranks. Pass the same on all ranks: all stop together.
+      prefetch: steps that are received ahead.
+      dp_rank, dp_size, replica, replicas: place among the data-parallel ranks, and among the trainers
+        that share a rank's steps (tensor, pipeline, context parallelism). Default: rank / replicas,
+        world_size / replicas, rank % replicas, 1.
+      timeout: seconds that a step may take before Error DEADLINE_EXCEEDED; None waits for ever and logs
+        the daemon's reason every ten seconds.
+      stream: which of the daemon's streams, "train" or another.
+      connect_timeout: seconds to wait for the socket to appear.
+      tensors: "auto" (torch, else NumPy, else memoryview), or one of them.
+
+    One thread uses a loader; batches are free. In a forked child it raises Error and does not disturb
+    the parent's. It is a context manager; otherwise it closes when it is collected or Python exits.
+
+    Errors: odbd.Error, whose text says what happened and whose `code` what to do about it.
+    """
+
+    def __init__(
+        self,
+        socket: Optional[str] = None,
+        idle: str = "stand-in",
+        copy: bool = False,
+        max_steps: Optional[int] = None,
+        max_samples: Optional[int] = None,
+        prefetch: Optional[int] = None,
+        dp_rank: Optional[int] = None,
+        dp_size: Optional[int] = None,
+        replica: Optional[int] = None,
+        replicas: Optional[int] = None,
+        timeout: Optional[float] = None,
+        stream: str = "train",
+        connect_timeout: Optional[float] = None,
+        tensors: str = "auto",
+    ):
+        for name, limit in (("max_steps", max_steps), ("max_samples", max_samples)):
+            if limit is not None and limit < 1:
+                raise ValueError(f"{name} must be at least 1 or None, got {limit}")
+        self._library = _library.load()
+        self._pid = os.getpid()
+        self._idle = idle
+        self._timeout = timeout
+        self._limits = (max_steps or 0, max_samples or 0)
+        self._next_epoch = 0
+        self._iterator: Optional["weakref.ref[_Iterator]"] = None
+        self._last_step: Optional[Step] = None
+        self._client: Optional[int] = self._library.odb_client_new()
+        self._finalizer = weakref.finalize(self, _close, self._library, self._client, self._pid)
+        try:
+            options = {
+                "socket": socket,
+                "idle": idle,
+                "prefetch": prefetch,
+                "dp_rank": dp_rank,
+                "dp_size": dp_size,
+                "replica": replica,
+                "replicas": replicas,
+                "stream": stream,
+                "connect_timeout_ms": _millis(connect_timeout),
+                "client_name": "odbd-python " + self._library.odb_version().decode(),
+            }
+            for name, value in options.items():
+                if value is not None:
+                    self._check(
+                        self._library.odb_client_set_option(
+                            self._client, name.encode(), str(value).encode()
+                        )
+                    )
+            self._open()
+            self._session = _library.SessionInfo()
+            self._check(
+                self._library.odb_client_session(
+                    self._client, ctypes.byref(self._session), ctypes.sizeof(self._session)
+                )
+            )
+        except BaseException:
+            self.close()
+            raise
+        self._maker = BatchMaker(self._session.arena, self._session.arena_bytes, tensors, copy)
+        self._loss_weight = self._session.loss_scale.decode()
+        self._socket = self._session.socket.decode()
+
+    def _open(self) -> None:
+        # In a thread, so that Ctrl-C gets through while the daemon is waited for.
+        result = []
+        client, library = self._client, self._library
+        opening = threading.Thread(
+            target=lambda: result.append(library.odb_client_open(client)), daemon=True
+        )
+        opening.start()
+        logged = time.monotonic()
+        try:
+            while opening.is_alive():
+                opening.join(_SLICE_MS / 1000)
+                if time.monotonic() - logged >= _WAIT_LOG_SECONDS:
+                    logged = time.monotonic()
+                    _log.warning("waiting for odbd to open the session")
+        except BaseException:
+            # The thread still uses the client; it is left to it.
+            self._finalizer.detach()
+            self._client = None
+            raise
+        self._check(result[0])
+
+    # --- Iterating -----------------------------------------------------------------------------
+
+    def set_epoch(self, epoch: int) -> None:
+        """The epoch of the next iteration; the one after it is epoch + 1 unless set again."""
+        if epoch < 0:
+            raise ValueError(f"epoch must be at least 0, got {epoch}")
+        self._next_epoch = epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Begins an iteration. One that still runs is ended: its iterator raises Error from then on."""
+        self._check_usable()
+        self._end_iterator("another iterator of this loader was started")
+        self._check(
+            self._library.odb_client_start_epoch(self._client, self._next_epoch, *self._limits)
+        )
+        self._next_epoch += 1
+        iterator = _Iterator(self)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def _next(self) -> Optional[Batch]:
+        """The next batch; None at the end of the iteration."""
+        self._check_usable()
+        handle = ctypes.c_void_p()
+        started = time.monotonic()
+        logged = started
+        while True:
+            code = self._library.odb_client_next(self._client, _SLICE_MS, ctypes.byref(handle))
+            if code == _library.OK:
+                batch = self._maker.make(handle.value, stand_in=self._idle == "stand-in")
+                self._last_step = batch.step
+                return batch
+            if code == _library.END:
+                return None
+            if code != _library.TIMEOUT:
+                self._check(code)
+            now = time.monotonic()
+            if self._timeout is not None and now - started >= self._timeout:
+                raise Error(
+                    DEADLINE_EXCEEDED,
+                    f"no step came in {self._timeout:g} s from odbd at {self._socket}; it says: "
+                    + (self._waiting_text() or "nothing"),
+                )
+            if now - logged >= _WAIT_LOG_SECONDS:
+                logged = now
+                _log.warning(
+                    "waiting for a step since %.0f s: %s",
+                    now - started,
+                    self._waiting_text() or "no reason known",
+                )
+
+    def _waiting_text(self) -> str:
+        return self._library.odb_client_waiting_text(self._client).decode(errors="replace")
+
+    def _end_iterator(self, reason: str) -> None:
+        iterator = self._iterator() if self._iterator is not None else None
+        self._iterator = None
+        if iterator is not None:
+            iterator._ended = iterator._ended or reason
+
+    def _abandon(self) -> None:
+        """An iterator was dropped before its end."""
+        if self._client is not None and os.getpid() == self._pid:
+            self._iterator = None
+            self._library.odb_client_end_iteration(self._client)
+
+    def __len__(self) -> int:
+        raise TypeError(
+            "the number of batches is not known before they are formed, so an odbd.DataLoader has no "
+            "len(); use loader.estimated_steps, batch.step.epoch_progress, max_steps or max_samples"
+        )
+
+    def __bool__(self) -> bool:
+        return True
+
+    # --- What is known -------------------------------------------------------------------------
+
+    @property
+    def estimated_steps(self) -> Optional[int]:
+        """About how many steps an epoch has; None if the daemon has no estimate yet."""
+        return self._session.estimated_steps or None
+
+    @property
+    def records(self) -> int:
+        """Records of an epoch over all ranks, before bad ones are quarantined."""
+        return self._session.records
+
+    @property
+    def accumulation(self) -> int:
+        """Steps per optimizer step, as the daemon is configured."""
+        return self._session.accumulation
+
+    @property
+    def pad_token_id(self) -> int:
+        return self._session.pad_token_id
+
+    @property
+    def dp_rank(self) -> int:
+        return self._session.dp_rank
+
+    @property
+    def dp_size(self) -> int:
+        return self._session.dp_size
+
+    def loss_scale(
+        self,
+        step: Union[Step, Batch, None] = None,
+        *,
+        reduction: str = "mean",
+        averaged_over: str = "ranks",
+        divided_by_accumulation: Union[bool, int] = False,
+        weight: Optional[str] = None,
+    ) -> float:
+        """The factor for the loss of `step` (default: the last one given) with which the gradient of the
+        optimizer step is the mean over the tokens of all ranks and of the accumulation window.
+
+          reduction: what the loss is: "mean" over this step's local tokens, their "sum", or their sum
+            divided by step.num_items_in_batch ("num_items").
+          averaged_over: "ranks" if gradients are averaged over ranks (DDP, FSDP, ZeRO), "nothing" if they
+            are summed.
+          divided_by_accumulation: True if the framework divides each loss by `accumulation` (Hugging Face's
+            Trainer, DeepSpeed); a number if it divides by that.
+          weight: which tokens count: "loss_tokens" or "tokens"; default: as the daemon is configured.
+
+        With n = local tokens of the step, N = those of the window over all ranks, D = dp_size or 1, and K =
+        the divisor or 1:  mean: D K n / N,  sum: D K / N,  num_items: D K,  and 0 for an idle step.
+        """
+        step = step.step if isinstance(step, Batch) else step or self._last_step
+        if step is None:
+            raise Error(FAILED_PRECONDITION, "loss_scale needs a step: none was given yet")
+        divided_by = int(divided_by_accumulation)
+        if divided_by_accumulation is True:
+            divided_by = self.accumulation
+        if weight is None:
+            weight = "tokens" if self._loss_weight == "tokens" else "loss_tokens"
+        scale = ctypes.c_double()
+        code = self._library.odb_loss_scale(
+            ctypes.byref(step._info),
+            _lookup("reduction", reduction, _REDUCTIONS),
+            _lookup("weight", weight, _WEIGHTS),
+            _lookup("averaged_over", averaged_over, {"nothing": 0, "ranks": 1}),
+            divided_by or 1,
+            ctypes.byref(scale),
+        )
+        if code != _library.OK:
+            raise ValueError(f"divided_by_accumulation must be at least 1, got {divided_by}")
+        return scale.value
+
+    # --- The end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Ends the session. Batches that are still held stay valid. Closing again does nothing."""
+        self._end_iterator("the loader was closed")
+        self._client = None
+        self._finalizer()
+
+    def __enter__(self) -> "DataLoader":
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        self.close()
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise Error(
+                FAILED_PRECONDITION,
+                f"this loader was opened by process {self._pid} and process {os.getpid()} was forked "
+                "from it: make a loader of its own there",
+            )
+        if self._client is None:
+            raise Error(FAILED_PRECONDITION, "the loader is closed")
+
+    def _check(self, code: int) -> None:
+        if code < 0:
+            message = self._library.odb_last_error(self._client).decode(errors="replace")
+            raise Error(code, message)
+
+
+class _Iterator:
+    """One iteration. Dropping it before its end ends the iteration for the daemon too."""
+
+    def __init__(self, loader: DataLoader):
+        self._loader = loader
+        self._ended: Optional[str] = None  # why, in a way that makes further use an error
+        self._exhausted = False
+
+    def __iter__(self) -> "_Iterator":
+        return self
+
+    def __next__(self) -> Batch:
+        if self._exhausted:
+            raise StopIteration
+        if self._ended is not None:
+            raise Error(FAILED_PRECONDITION, f"this iterator is over: {self._ended}")
+        batch = self._loader._next()
+        if batch is None:
+            self._exhausted = True
+            raise StopIteration
+        return batch
+
+    def close(self) -> None:
+        """Leaves the iteration after the last batch that was given."""
+        if not self._exhausted and self._ended is None:
+            self._ended = "it was closed"
+            self._loader._abandon()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _close(library: ctypes.CDLL, client: int, pid: int) -> None:
+    if os.getpid() != pid:  # a forked child: the session is the parent's
+        return
+    library.odb_client_close(client)
+    library.odb_client_free(client)
+
+
+def _millis(seconds: Optional[float]) -> Optional[int]:
+    return None if seconds is None else int(seconds * 1000)
+
+
+def _lookup(argument: str, value: str, known: "dict[str, int]") -> int:
+    if value not in known:
+        raise ValueError(f"{argument} must be {' or '.join(known)}, got {value!r}")
+    return known[value]

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/os/memfd.h"
+#include "client/outbox.h"
+#include "proto/odb/v1/trainer.pb.h"
+
+namespace odb {
+
+// Bytes of one element; 0 for an unknown type.
+int64_t ElementBytes(v1::DType dtype);
+
+// A tensor of a step, where it lies in shared memory.
+struct TensorView {
+  std::string name;  // input_ids, labels, attention_mask, ...
+  v1::DType dtype = v1::DTYPE_UNSPECIFIED;
+  absl::Span<const int64_t> shape;  // row-major; points into the step
+  char* data = nullptr;             // 64-byte aligned, writable
+  int64_t bytes = 0;
+};
+
+// One step as the trainer holds it. Its memory goes back to the daemon when it is destroyed.
+//
+// Ownership: a step keeps the mapping of the arena alive, so tensors stay valid after Close() and
+// after the client is gone. Tensors of an idle step lie in memory that all idle steps of the
+// session share: read them, do not write them.
+// Threads: immutable; may be destroyed by any thread. In a forked child its destruction does
+// nothing.
+class ClientStep {
+ public:
+  ~ClientStep();
+  ClientStep(const ClientStep&) = delete;
+  ClientStep& operator=(const ClientStep&) = delete;
+
+  // Takes over a step that was received. With `with_tensors` false it has none.
+  // Errors: Internal if a tensor does not lie inside the arena, aligned, with as many bytes as its
+  // type and shape say; the step is then not returned.
+  static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(
+      v1::Step message, std::shared_ptr<const MappedRegion> arena, std::shared_ptr<Outbox> outbox,
+      bool with_tensors);
+
+  const v1::Step& message() const { return message_; }
+  bool idle() const { return message_.idle(); }
+  double loss_scale() const { return message_.loss_scale(); }
+
+  int num_tensors() const { return message_.tensors_size(); }
+  TensorView tensor(int i) const;  // 0 <= i < num_tensors()
+
+ private:
+  ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
+             std::shared_ptr<Outbox> outbox);
+
+  v1::Step message_;
+  // Shared by all steps of the session and by the client.
+  std::shared_ptr<const MappedRegion> arena_;
+  std::shared_ptr<Outbox> outbox_;
+};
+
+using StepHandle = std::shared_ptr<const ClientStep>;
+
+}  // namespace odb

@@ -35,7 +35,7 @@ namespace odb {
 // Ownership: the job's; the dependencies must outlive it. Threads: thread-safe; per replica one
 // thread at a time in NextUpdate. Own threads: "odb-pipe-<rank>", "odb-asm-<rank>", joined by Stop,
 // which the destructor calls. `on_failed` is called once at most, on an own thread or within
-// OnTrainerLost, under no lock; it must not call Stop.
+// OnEvent or OnTrainerLost, under no lock; it must not call Stop.
 // Errors: the rank's one failure comes to each replica as a SessionFailure update, the last one.
 class RankRuntime {
  public:

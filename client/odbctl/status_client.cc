@@ -1,0 +1,72 @@
+#include "client/odbctl/status_client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/os/unix_socket.h"
+#include "client/local_channel.h"
+#include "client/odbctl/health.grpc.pb.h"
+
+namespace odb {
+
+using grpc::health::v1::Health;
+using grpc::health::v1::HealthCheckRequest;
+using grpc::health::v1::HealthCheckResponse;
+
+StatusClient::StatusClient(const std::string& socket, absl::Time deadline)
+    : socket_(socket),
+      deadline_(deadline),
+      channel_(LocalChannel(socket)),
+      stub_(v1::StatusService::NewStub(channel_)) {}
+
+absl::StatusOr<std::unique_ptr<StatusClient>> StatusClient::Connect(const std::string& socket,
+                                                                    absl::Time deadline) {
+  // gRPC says Unavailable for whatever keeps a connection from being made; the kernel says what.
+  const auto probe = ConnectUnix(socket, deadline);
+  if (absl::IsNotFound(probe.status()) || absl::IsUnavailable(probe.status())) {
+    return absl::UnavailableError(
+        absl::StrCat("no odbd runs at ", socket, " (", probe.status().message(), ")"));
+  }
+  if (!probe.ok()) return probe.status();
+  return std::unique_ptr<StatusClient>(new StatusClient(socket, deadline));
+}
+
+template <typename Stub, typename Request, typename Reply>
+absl::StatusOr<Reply> StatusClient::Call(Stub* stub,
+                                         grpc::Status (Stub::*method)(grpc::ClientContext*,
+                                                                      const Request&, Reply*),
+                                         const Request& request) {
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline_));
+  Reply reply;
+  const grpc::Status status = (stub->*method)(&context, request, &reply);
+  if (status.ok()) return reply;
+  return absl::Status(ToStatus(status).code(),
+                      absl::StrCat("odbd at ", socket_, ": ", status.error_message()));
+}
+
+absl::StatusOr<v1::Status> StatusClient::GetStatus() {
+  return Call(stub_.get(), &v1::StatusService::Stub::GetStatus, v1::GetStatusRequest());
+}
+
+absl::StatusOr<v1::ListQuarantineReply> StatusClient::ListQuarantine(int32_t limit) {
+  v1::ListQuarantineRequest request;
+  request.set_limit(limit);
+  return Call(stub_.get(), &v1::StatusService::Stub::ListQuarantine, request);
+}
+
+absl::StatusOr<v1::Coverage> StatusClient::GetCoverage() {
+  return Call(stub_.get(), &v1::StatusService::Stub::GetCoverage, v1::GetCoverageRequest());
+}
+
+absl::StatusOr<bool> StatusClient::IsServing(const std::string& service) {
+  const std::unique_ptr<Health::Stub> stub = Health::NewStub(channel_);
+  HealthCheckRequest request;
+  request.set_service(service);
+  const auto reply = Call(stub.get(), &Health::Stub::Check, request);
+  if (absl::IsNotFound(reply.status())) return false;  // a service that is not known yet
+  if (!reply.ok()) return reply.status();
+  return reply->status() == HealthCheckResponse::SERVING;
+}
+
+}  // namespace odb

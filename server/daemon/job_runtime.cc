@@ -1,0 +1,299 @@
+#include "server/daemon/job_runtime.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/daemon/config.h"
+
+namespace odb {
+namespace {
+
+std::vector<std::vector<int32_t>> SourcesOfRank(const v1::Config& config) {
+  std::vector<std::vector<int32_t>> sources;
+  for (const v1::View& view : config.views()) {
+    sources.emplace_back(view.sources().begin(), view.sources().end());
+  }
+  return sources;
+}
+
+LossScaleUnit LossScaleOf(const v1::Config& config) {
+  if (config.loss_scale() == "tokens") return LossScaleUnit::kTokens;
+  if (config.loss_scale() == "off") return LossScaleUnit::kOff;
+  return LossScaleUnit::kLossTokens;
+}
+
+// What the other nodes are told and asked.
+absl::Status CheckToken(const JobRuntime::Options& options, const v1::Config& config) {
+  if (!options.shape.multi_node() || IsLoopback(options.rendezvous)) return absl::OkStatus();
+  if (!config.job_token().empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the job spans several nodes and rendezvous at ", options.rendezvous,
+                   " is not on loopback: give all its daemons the same job_token"));
+}
+
+}  // namespace
+
+PlanOptions PlanOptionsOf(const v1::Config& config) {
+  PlanOptions plan;
+  plan.policy = Policy::kPaper;
+  plan.termination =
+      config.termination() == "non-join" ? Termination::kNonJoin : Termination::kJoin;
+  plan.budget = config.token_budget();
+  plan.max_samples = config.max_samples_per_group();
+  plan.max_vision_load = config.max_vision_load();
+  plan.pad_to_multiple_of = config.pad_to_multiple_of();
+  plan.max_steps = config.max_steps_per_round();
+  plan.quota = config.quota();
+  plan.seed = config.seed();
+  return plan;
+}
+
+absl::StatusOr<std::shared_ptr<JobRuntime>> JobRuntime::Start(const Options& options,
+                                                              const NodeServices& node) {
+  RETURN_IF_ERROR(CheckToken(options, *node.config));
+  EpochViews::Options views;
+  views.seed = node.config->seed();
+  views.world_size = options.shape.dp_size;
+  views.sources_of_rank = SourcesOfRank(*node.config);
+  ASSIGN_OR_RETURN(auto epoch_views, EpochViews::Create(views, *node.dataset));
+  std::shared_ptr<JobRuntime> job(new JobRuntime(options, node, std::move(epoch_views)));
+  RETURN_IF_ERROR(job->StartAlignment());
+  return job;
+}
+
+JobRuntime::JobRuntime(const Options& options, const NodeServices& node,
+                       std::unique_ptr<EpochViews> views)
+    : options_(options),
+      node_(node),
+      views_(std::move(views)),
+      coverage_(CoverageTracker::Options{node.dataset->size(), options.shape.num_local_ranks(),
+                                         node.config->token_budget(),
+                                         node.config->pad_to_multiple_of()}) {}
+
+JobRuntime::~JobRuntime() { Stop(); }
+
+absl::Status JobRuntime::StartAlignment() {
+  const v1::Config& config = *node_.config;
+  JobAlignment::Options options;
+  options.job = options_.job;
+  options.job_key = options_.job_key;
+  options.job_token = config.job_token();
+  options.node = options_.shape.node;
+  options.world_size = options_.shape.dp_size;
+  options.window_max = config.window();
+  options.multi_node = options_.shape.multi_node();
+  options.is_arbiter = options_.shape.node == 0;
+  options.rendezvous =
+      options.is_arbiter ? absl::StrCat("unix:", node_.socket_path) : options_.rendezvous;
+  options.digests = node_.digests;
+  options.config_digest = CombinedDigest(node_.digests);
+  options.heartbeat_interval = ParsedDuration(config.heartbeat_interval());
+  options.exchange_timeout = ParsedDuration(config.exchange_timeout());
+  options.stall_timeout = ParsedDuration(config.stall_timeout());
+  options.attach_timeout = ParsedDuration(config.attach_timeout());
+  options.aligner_path = node_.aligner_path;
+  options.socket_path = node_.socket_path;
+  options.interface = config.interface();
+  options.log_level = config.log_level();
+  options.on_failed = [this](const absl::Status& status) { Fail(status); };
+  if (options.multi_node && options.is_arbiter) {
+    RETURN_IF_ERROR(node_.serve_rendezvous(options_.rendezvous));
+  }
+  ASSIGN_OR_RETURN(alignment_, node_.make_alignment(std::move(options)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
+  const v1::Config& config = *node_.config;
+  RankRuntime::Options options;
+  options.rank = rank;
+  options.replicas = options_.shape.replicas;
+  options.plan = PlanOptionsOf(config);
+  options.carry_left_over = config.left_over() == "carry";
+  options.seed = config.seed();
+  options.window = config.window();
+  options.accumulation = config.accumulation();
+  options.loss_scale = LossScaleOf(config);
+  options.pad_token_id = node_.pad_token_id;
+  options.prefetch_steps = config.prefetch_steps();
+  options.arena_bytes = config.arena_bytes();
+  options.sample_tokens_max =
+      config.max_length_policy() == "alone" ? 0 : EffectiveMaxLength(config);
+  RankRuntime::Dependencies dependencies;
+  dependencies.dataset = node_.dataset;
+  dependencies.transform = node_.transform;
+  dependencies.pool = node_.pool;
+  dependencies.views = views_.get();
+  dependencies.exchange = alignment_->exchange(rank);
+  dependencies.ledger = node_.ledger;
+  dependencies.coverage = &coverage_;
+  dependencies.on_failed = [this](const absl::Status& status) { Fail(status); };
+  dependencies.round_wait = [this] { return alignment_->Snapshot().waiting; };
+  return node_.make_rank(options, dependencies);
+}
+
+absl::Status JobRuntime::Join(Rank rank) {
+  RETURN_IF_ERROR(failure());
+  if (Find(rank) == nullptr) {
+    ASSIGN_OR_RETURN(auto runtime, MakeRank(rank));
+    MutexLock lock(&mutex_);
+    ranks_[rank].runtime = std::move(runtime);
+  }
+  RankRuntime* runtime = nullptr;
+  {
+    MutexLock lock(&mutex_);
+    RankSlot& slot = ranks_.at(rank);
+    if (!failure_.ok()) return failure_;  // meanwhile: the new runtime serves nobody
+    ++slot.joined;
+    if (slot.joined == options_.shape.replicas) runtime = slot.runtime.get();
+  }
+  if (runtime == nullptr) return absl::OkStatus();
+  runtime->Start();
+  const absl::Status attached = alignment_->Attach(rank);
+  if (!attached.ok()) Fail(attached);
+  return attached;
+}
+
+RankRuntime* JobRuntime::Find(Rank rank) const {
+  MutexLock lock(&mutex_);
+  const auto found = ranks_.find(rank);
+  return found == ranks_.end() ? nullptr : found->second.runtime.get();
+}
+
+absl::Status JobRuntime::OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event) {
+  const absl::Status status = Find(rank)->OnEvent(replica, event);
+  // A client that breaks the rules cannot be served on, and the others cannot go on without it.
+  if (absl::IsInvalidArgument(status)) {
+    Fail(absl::Status(status.code(), absl::StrCat("rank ", rank.value(), ": ", status.message())));
+  }
+  return status;
+}
+
+absl::StatusOr<v1::TrainerUpdate> JobRuntime::NextUpdate(Rank rank, int32_t replica,
+                                                         absl::Time deadline) {
+  return Find(rank)->NextUpdate(replica, deadline);
+}
+
+void JobRuntime::Resume(Rank rank, int32_t replica, int64_t last_step_id) {
+  Find(rank)->Resume(replica, last_step_id);
+}
+
+void JobRuntime::OnTrainerLost(Rank rank, int32_t replica, absl::string_view text) {
+  Find(rank)->OnTrainerLost(replica, text);
+}
+
+absl::StatusOr<int> JobRuntime::arena_fd(Rank rank) const {
+  RankRuntime* runtime = Find(rank);
+  if (runtime == nullptr) return absl::NotFoundError("this rank has no memory yet");
+  return runtime->arena_fd();
+}
+
+int64_t JobRuntime::arena_bytes(Rank rank) const { return Find(rank)->arena_bytes(); }
+
+void JobRuntime::Fail(const absl::Status& status) {
+  std::vector<RankRuntime*> runtimes;
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok() || stopped_) return;
+    failure_ = status;
+    for (const auto& [rank, slot] : ranks_) runtimes.push_back(slot.runtime.get());
+  }
+  SPDLOG_ERROR("job {} ({}) failed: {}", options_.job, options_.job_key,
+               std::string(status.message()));
+  for (RankRuntime* runtime : runtimes) runtime->Fail(status);
+  if (alignment_ != nullptr) alignment_->Fail(status);
+}
+
+absl::Status JobRuntime::failure() const {
+  MutexLock lock(&mutex_);
+  return failure_;
+}
+
+bool JobRuntime::over() const {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok() || stopped_) return true;
+  if (ranks_.empty()) return false;
+  return std::all_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& entry) { return entry.second.runtime->ended(); });
+}
+
+void JobRuntime::Stop() {
+  std::vector<RankRuntime*> runtimes;
+  {
+    MutexLock lock(&mutex_);
+    if (stopped_) return;
+    stopped_ = true;
+    for (const auto& [rank, slot] : ranks_) runtimes.push_back(slot.runtime.get());
+  }
+  for (RankRuntime* runtime : runtimes) runtime->Stop();
+  if (alignment_ != nullptr) alignment_->Leave();
+}
+
+void JobRuntime::AddAlignment(const AlignmentSnapshot& alignment, v1::JobStatus* status) const {
+  status->set_waiting(alignment.waiting);
+  status->set_generation(alignment.generation.value());
+  status->set_round(alignment.round.value());
+  status->set_interface(alignment.interface);
+  status->set_aligner_restarts(alignment.aligner_restarts);
+  for (const auto& [rank, pid] : alignment.aligner_pids) {
+    for (v1::RankStatus& entry : *status->mutable_ranks()) {
+      if (entry.rank() == rank.value()) entry.set_aligner_pid(pid);
+    }
+  }
+}
+
+void JobRuntime::AddTotals(const RankRuntime::Totals& totals, v1::JobStatus* status) const {
+  status->set_epoch(totals.epoch.value());
+  status->set_epoch_samples_emitted(totals.emitted_samples);
+  status->set_epoch_samples_total(totals.total_samples);
+  status->set_steps(totals.steps);
+  status->set_idle_slots(totals.idle_slots);
+  const double slots = static_cast<double>(totals.steps) * options_.shape.dp_size;
+  if (slots > 0) {
+    status->set_fill(static_cast<double>(totals.tokens) /
+                     (slots * static_cast<double>(node_.config->token_budget())));
+  }
+  if (totals.padded_tokens > 0) {
+    status->set_real_token_share(static_cast<double>(totals.tokens) /
+                                 static_cast<double>(totals.padded_tokens));
+  }
+}
+
+v1::JobStatus JobRuntime::Snapshot() const {
+  v1::JobStatus status;
+  status.set_job(options_.job);
+  status.set_job_key(options_.job_key);
+  status.set_stream(options_.stream);
+  status.set_world_size(options_.shape.dp_size);
+  std::vector<RankRuntime*> runtimes;
+  absl::Status failed;
+  {
+    MutexLock lock(&mutex_);
+    failed = failure_;
+    for (const auto& [rank, slot] : ranks_) runtimes.push_back(slot.runtime.get());
+  }
+  RankRuntime::Totals furthest;
+  for (RankRuntime* runtime : runtimes) {
+    *status.add_ranks() = runtime->Snapshot();
+    const RankRuntime::Totals totals = runtime->totals();
+    if (totals.steps >= furthest.steps) furthest = totals;
+  }
+  AddTotals(furthest, &status);
+  AddAlignment(alignment_->Snapshot(), &status);
+  if (!failed.ok()) {
+    status.set_state("failed");
+    status.set_waiting(std::string(failed.message()));
+  } else if (over()) {
+    status.set_state("ended");
+  } else {
+    status.set_state(status.generation() > 0 ? "running" : "attaching");
+  }
+  return status;
+}
+
+}  // namespace odb

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "base/os/mutex.h"
+#include "proto/odb/v1/status.pb.h"
+#include "proto/odb/v1/trainer.pb.h"
+#include "server/daemon/job_alignment.h"
+#include "server/daemon/node_services.h"
+#include "server/daemon/session_request.h"
+#include "server/delivery/rank_runtime.h"
+#include "server/pipeline/coverage.h"
+#include "server/pipeline/epoch_views.h"
+
+namespace odb {
+
+// One incarnation of one job and stream at this node: the dp ranks that have trainers here, and
+// their agreement with the others. Knows nothing of sessions or processes.
+//
+//   Start -> (Join, calls of the replicas)* -> over() -> Stop
+//
+// Ownership: shared by the job table and the streams of its trainers, which may outlast it there.
+// Threads: thread-safe; Join and Stop from one thread at a time. None of the calls that a failure
+// causes holds a lock of this object. Errors: failure() is the job's one error; each replica gets
+// it as SessionFailure.
+class JobRuntime {
+ public:
+  struct Options {
+    uint64_t job = 0;     // odbd's number
+    std::string job_key;  // SharedJobKey
+    std::string stream;
+    JobShape shape;
+    std::string rendezvous;  // host:port; with several nodes only
+  };
+
+  // Errors: InvalidArgument, FailedPrecondition (no job token, ...): one sentence for the trainer.
+  static absl::StatusOr<std::shared_ptr<JobRuntime>> Start(const Options& options,
+                                                           const NodeServices& node);
+  ~JobRuntime();
+  JobRuntime(const JobRuntime&) = delete;
+  JobRuntime& operator=(const JobRuntime&) = delete;
+
+  // A replica of `rank` has a session: makes the rank's runtime with the first of them, and starts
+  // it with the last. Errors: the job's, or of making the runtime (then nothing was made).
+  absl::Status Join(Rank rank);
+
+  // Of a rank that has joined.
+  absl::Status OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event);
+  absl::StatusOr<v1::TrainerUpdate> NextUpdate(Rank rank, int32_t replica, absl::Time deadline);
+  void Resume(Rank rank, int32_t replica, int64_t last_step_id);
+  void OnTrainerLost(Rank rank, int32_t replica, absl::string_view text);
+  absl::StatusOr<int> arena_fd(Rank rank) const;  // valid as long as this object
+  int64_t arena_bytes(Rank rank) const;
+
+  // The job ends at all nodes with this error, unless it has one.
+  void Fail(const absl::Status& status);
+  absl::Status failure() const;
+  // Nothing will be served any more: it failed, or all sessions are closed and all ranks know it.
+  bool over() const;
+
+  // Joins the threads of the ranks and stops the aligners; seconds. May be repeated.
+  void Stop();
+
+  const Options& options() const { return options_; }
+  const CoverageTracker& coverage() const { return coverage_; }
+  int64_t epoch_records() const { return views_->total_size(); }
+
+  // All of JobStatus but trainer_pid.
+  v1::JobStatus Snapshot() const;
+
+ private:
+  struct RankSlot {
+    std::unique_ptr<RankRuntime> runtime;
+    int32_t joined = 0;  // replicas
+  };
+
+  JobRuntime(const Options& options, const NodeServices& node, std::unique_ptr<EpochViews> views);
+  absl::Status StartAlignment();
+  absl::StatusOr<std::unique_ptr<RankRuntime>> MakeRank(Rank rank);
+  RankRuntime* Find(Rank rank) const;
+  void AddAlignment(const AlignmentSnapshot& alignment, v1::JobStatus* status) const;
+  void AddTotals(const RankRuntime::Totals& totals, v1::JobStatus* status) const;
+
+  const Options options_;
+  const NodeServices node_;
+  const std::unique_ptr<EpochViews> views_;
+  CoverageTracker coverage_;
+  std::unique_ptr<JobAlignment> alignment_;  // constant after Start
+
+  mutable Mutex mutex_;                                     // guards all below
+  std::map<Rank, RankSlot> ranks_ ABSL_GUARDED_BY(mutex_);  // never erased; runtimes outlive calls
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// The plan's constants as the configuration has them.
+PlanOptions PlanOptionsOf(const v1::Config& config);
+
+}  // namespace odb

@@ -1,0 +1,344 @@
+#include "server/daemon/job_table.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "server/daemon/version.h"
+
+namespace odb {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+
+}  // namespace
+
+// One trainer's stream. Threads: as SessionStream; End and OnEvent may meet, the table sorts it
+// out.
+class JobTable::Stream final : public SessionStream {
+ public:
+  Stream(JobTable* table, std::shared_ptr<JobRuntime> job, const SessionTable::Session& session,
+         int64_t stream)
+      : table_(table), job_(std::move(job)), session_(session), stream_(stream) {}
+
+  absl::Status OnEvent(const v1::TrainerEvent& event) override {
+    RETURN_IF_ERROR(Check());
+    const absl::Status status = job_->OnEvent(rank(), replica(), event);
+    if (status.ok() && event.has_close()) {
+      MutexLock lock(&table_->mutex_);
+      table_->sessions_.Close(session_.id);
+      table_->changed_.NotifyAll();
+    }
+    return status;
+  }
+
+  absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) override {
+    const absl::Status fenced = Check();
+    if (absl::IsAborted(fenced) && IsFence(fenced)) return fenced;
+    return job_->NextUpdate(rank(), replica(), deadline);
+  }
+
+  void End() override {
+    MutexLock lock(&table_->mutex_);
+    table_->sessions_.EndStream(session_.id, stream_);
+    table_->streams_.erase(stream_);
+    table_->changed_.NotifyAll();
+  }
+
+ private:
+  Rank rank() const { return session_.place.rank; }
+  int32_t replica() const { return session_.place.replica; }
+
+  absl::Status Check() const {
+    MutexLock lock(&table_->mutex_);
+    return table_->sessions_.CheckStream(session_.id, stream_);
+  }
+  // A failed session still gets its SessionFailure; a fenced one gets nothing more.
+  static bool IsFence(const absl::Status& status) {
+    return absl::StartsWith(status.message(), "fenced: ");
+  }
+
+  JobTable* const table_;
+  const std::shared_ptr<JobRuntime> job_;  // the other owner is the table
+  const SessionTable::Session session_;    // as it was when the stream began
+  const int64_t stream_;
+};
+
+absl::Status JobTable::Start() {
+  ASSIGN_OR_RETURN(watch_,
+                   TrainerWatch::Create([this](uint64_t session) { OnProcessExit(session); }));
+  thread_ = Thread("odb-jobs", [this] { Run(); });
+  return absl::OkStatus();
+}
+
+JobTable::~JobTable() { Stop(); }
+
+void JobTable::Stop() {
+  std::map<uint64_t, Job> jobs;
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+    jobs.swap(jobs_);
+  }
+  watch_.reset();
+  thread_.Join();
+  for (auto& [number, job] : jobs) job.runtime->Stop();
+}
+
+void JobTable::Accept(const NodeServices& node) {
+  MutexLock lock(&mutex_);
+  INVARIANT(phase_ == Phase::kStarting || phase_ == Phase::kDraining, "accepting already");
+  node_ = node;
+  if (phase_ == Phase::kStarting) phase_ = Phase::kAccepting;
+  changed_.NotifyAll();
+}
+
+void JobTable::Drain() {
+  MutexLock lock(&mutex_);
+  phase_ = Phase::kDraining;
+  changed_.NotifyAll();
+}
+
+void JobTable::FailAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<JobRuntime>> jobs;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) jobs.push_back(job.runtime);
+  }
+  for (const auto& job : jobs) job->Fail(status);
+}
+
+absl::Status JobTable::WaitIdle(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (!sessions_.OpenSessions().empty() || !jobs_.empty() || num_stopping_ > 0) {
+    if (!changed_.WaitUntil(&mutex_, deadline)) continue;
+    const auto open = sessions_.OpenSessions();
+    if (open.empty()) return absl::DeadlineExceededError("a job has not ended");
+    return absl::DeadlineExceededError(
+        absl::StrCat(open.size(), open.size() == 1 ? " trainer is" : " trainers are",
+                     " still attached, the first is rank ", open[0]->place.rank.value(), " (pid ",
+                     open[0]->trainer.pid, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::WaitForPhase(const std::function<bool()>& cancelled) const {
+  MutexLock lock(&mutex_);
+  while (phase_ == Phase::kStarting && !stopping_) {
+    if (changed_.WaitUntil(&mutex_, absl::Now() + kTick) && cancelled()) {
+      return absl::CancelledError("the trainer gave up while odbd was reading its data");
+    }
+  }
+  if (phase_ == Phase::kAccepting && !stopping_) return absl::OkStatus();
+  return absl::FailedPreconditionError("odbd is draining and opens no new sessions");
+}
+
+absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSessionRequest& request,
+                                                           const std::function<bool()>& cancelled) {
+  RETURN_IF_ERROR(WaitForPhase(cancelled));
+  RETURN_IF_ERROR(CheckSessionRequest(request, *node_.config));
+  const Rank rank(request.dp_rank());
+  auto process = ProcessWatch::Open(static_cast<pid_t>(request.pid()),
+                                    static_cast<uint64_t>(request.start_time()));
+  if (!process.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", request.dp_rank(), ": its process ", request.pid(), " is not visible to odbd (",
+        process.status().message(), "); both must share a PID namespace"));
+  }
+  MutexLock one_at_a_time(&opening_);
+  ASSIGN_OR_RETURN(const uint64_t number, FindOrStartJob(request, cancelled));
+  const std::shared_ptr<JobRuntime> job = FindJob(number);
+  if (job == nullptr) return absl::UnavailableError("the job has just ended; open it again");
+  ASSIGN_OR_RETURN(const HandoverToken token, NewHandoverToken());
+  // First the session, so that a failure that the rank's start brings finds it.
+  ASSIGN_OR_RETURN(const uint64_t session, Register(request, number, token));
+  const absl::Status joined = job->Join(rank);
+  if (!joined.ok()) {
+    MutexLock lock(&mutex_);
+    sessions_.Lose(session, joined);
+    return joined;
+  }
+  watch_->Add(session, std::move(*process));
+  SPDLOG_INFO("session {}: rank {} replica {} of job {}, pid {}, {}", session, rank.value(),
+              request.replica(), job->options().job_key, request.pid(), request.client());
+  return Describe(session, token, *job, rank);
+}
+
+v1::OpenSessionReply JobTable::Describe(uint64_t session, const HandoverToken& token,
+                                        const JobRuntime& job, Rank rank) const {
+  const v1::Config& config = *node_.config;
+  v1::OpenSessionReply reply;
+  reply.set_session_id(session);
+  reply.set_handover_token(token.data(), token.size());
+  reply.set_arena_bytes(static_cast<uint64_t>(job.arena_bytes(rank)));
+  reply.set_daemon_pid(getpid());
+  reply.set_daemon_version(kOdbVersion);
+  reply.set_pad_token_id(node_.pad_token_id);
+  reply.set_loss_scale(config.loss_scale());
+  reply.set_label_shift(config.label_shift());
+  reply.set_accumulation(config.accumulation());
+  reply.set_records(job.epoch_records());
+  const int64_t dp_size = job.options().shape.dp_size;
+  reply.set_estimated_steps((node_.estimated_steps + dp_size - 1) / dp_size);
+  return reply;
+}
+
+std::shared_ptr<JobRuntime> JobTable::FindJob(uint64_t job) const {
+  MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  return found == jobs_.end() ? nullptr : found->second.runtime;
+}
+
+absl::StatusOr<uint64_t> JobTable::FindOrStartJob(const v1::OpenSessionRequest& request,
+                                                  const std::function<bool()>& cancelled) {
+  NoticeFailures();
+  uint64_t current = 0;
+  {
+    MutexLock lock(&mutex_);
+    const auto launch = launches_.find(LocalJobKey(request));
+    if (launch != launches_.end()) current = launch->second.current;
+  }
+  ASSIGN_OR_RETURN(const bool may_join, MayJoin(request, current));
+  if (may_join) return current;
+  return StartJob(request, cancelled);
+}
+
+// True: the place is free in `job`. False: a new incarnation is due. Errors: FailedPrecondition.
+absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request, uint64_t job) {
+  MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return false;
+  const JobRuntime& runtime = *found->second.runtime;
+  const TrainerProcess trainer = {static_cast<pid_t>(request.pid()),
+                                  static_cast<uint64_t>(request.start_time())};
+  const auto* holder = sessions_.Holder({job, Rank(request.dp_rank()), request.replica()});
+  if (holder != nullptr && holder->state == SessionTable::State::kOpen) {
+    const std::string place =
+        absl::StrCat("rank ", request.dp_rank(),
+                     request.replicas() > 1 ? absl::StrCat(" replica ", request.replica()) : "",
+                     " of stream \"", runtime.options().stream, "\"");
+    if (holder->trainer == trainer) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(place, " has an open loader in this process already: close it, or name ",
+                       "another stream"));
+    }
+    const auto alive = ProcessWatch::Open(holder->trainer.pid, holder->trainer.start_time);
+    if (absl::IsNotFound(alive.status())) return false;  // its end is about to be noticed
+    return absl::FailedPreconditionError(
+        absl::StrCat(place, " is held by process ", holder->trainer.pid, ", which is alive"));
+  }
+  if (runtime.over() || holder != nullptr) return false;
+  const absl::Status same = CheckSameShape(runtime.options().shape, ShapeOf(request));
+  // Without a trainer left, an old shape binds nobody.
+  if (!same.ok() && sessions_.OpenSessions(job).empty()) return false;
+  RETURN_IF_ERROR(same);
+  return true;
+}
+
+absl::StatusOr<uint64_t> JobTable::StartJob(const v1::OpenSessionRequest& request,
+                                            const std::function<bool()>& cancelled) {
+  const std::string local_key = LocalJobKey(request);
+  JobRuntime::Options options;
+  uint64_t previous = 0;
+  {
+    MutexLock lock(&mutex_);
+    Launch& launch = launches_[local_key];
+    previous = launch.last;
+    options.job = ++last_job_;
+    options.job_key = SharedJobKey(request, ++launch.incarnations);
+  }
+  options.stream = StreamOf(request);
+  options.shape = ShapeOf(request);
+  options.rendezvous = RendezvousAddress(request, *node_.config);
+  // Over several nodes all incarnations share one name, so one has to end before the next begins.
+  if (options.shape.multi_node()) RETURN_IF_ERROR(AwaitEnd(previous, cancelled));
+  ASSIGN_OR_RETURN(std::shared_ptr<JobRuntime> runtime, JobRuntime::Start(options, node_));
+  SPDLOG_INFO("job {} ({}): dp_size {}, replicas {}", options.job, options.job_key,
+              options.shape.dp_size, options.shape.replicas);
+  MutexLock lock(&mutex_);
+  Job job;
+  job.runtime = std::move(runtime);
+  job.local_key = local_key;
+  job.previous = previous;
+  jobs_[options.job] = std::move(job);
+  launches_[local_key].current = options.job;
+  launches_[local_key].last = options.job;
+  return options.job;
+}
+
+absl::Status JobTable::AwaitEnd(uint64_t job, const std::function<bool()>& cancelled) {
+  const absl::Time deadline = absl::Now() + options_.replace_timeout;
+  std::shared_ptr<JobRuntime> runtime = FindJob(job);
+  if (runtime == nullptr) return absl::OkStatus();
+  while (!runtime->over() && absl::Now() < deadline) {
+    if (cancelled()) return absl::CancelledError("the trainer gave up");
+    MutexLock lock(&mutex_);
+    changed_.WaitUntil(&mutex_, absl::Now() + kTick);
+  }
+  runtime->Fail(absl::AbortedError("fenced: the job was superseded by a new incarnation"));
+  runtime->Stop();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint64_t> JobTable::Register(const v1::OpenSessionRequest& request, uint64_t job,
+                                            const HandoverToken& token) {
+  const SessionPlace place = {job, Rank(request.dp_rank()), request.replica()};
+  const TrainerProcess trainer = {static_cast<pid_t>(request.pid()),
+                                  static_cast<uint64_t>(request.start_time())};
+  MutexLock lock(&mutex_);
+  ASSIGN_OR_RETURN(const uint64_t session, sessions_.Open(place, trainer, token));
+  const auto found = jobs_.find(job);
+  if (found != jobs_.end() && found->second.previous != 0) {
+    sessions_.Supersede(found->second.previous, session);
+  }
+  return session;
+}
+
+absl::StatusOr<std::unique_ptr<SessionStream>> JobTable::Attach(uint64_t session_id,
+                                                                int64_t last_step_id) {
+  std::unique_ptr<Stream> stream;
+  std::shared_ptr<JobRuntime> job;
+  SessionPlace place;
+  {
+    MutexLock lock(&mutex_);
+    ASSIGN_OR_RETURN(const int64_t number, sessions_.BeginStream(session_id));
+    const SessionTable::Session& session = *sessions_.Find(session_id);
+    place = session.place;
+    const auto found = jobs_.find(place.job);
+    if (found == jobs_.end()) return absl::FailedPreconditionError("the session's job is over");
+    job = found->second.runtime;
+    stream = std::make_unique<Stream>(this, job, session, number);
+    streams_[number] = place.job;
+  }
+  job->Resume(place.rank, place.replica, last_step_id);
+  return stream;
+}
+
+absl::StatusOr<ArenaGrant> JobTable::TakeArena(const HandoverRequest& request) {
+  std::shared_ptr<JobRuntime> job;
+  Rank rank;
+  {
+    MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(sessions_.TakeToken(request.session_id, request.token));
+    const SessionPlace place = sessions_.Find(request.session_id)->place;
+    const auto found = jobs_.find(place.job);
+    if (found == jobs_.end()) return absl::FailedPreconditionError("the session's job is over");
+    job = found->second.runtime;
+    rank = place.rank;
+  }
+  ASSIGN_OR_RETURN(const int fd, job->arena_fd(rank));
+  FileDescriptor borrowed(fd);
+  auto duplicate = borrowed.Duplicate();
+  borrowed.Release();
+  RETURN_IF_ERROR(duplicate.status());
+  return ArenaGrant{std::move(*duplicate), static_cast<uint64_t>(job->arena_bytes(rank))};
+}
+
+}  // namespace odb

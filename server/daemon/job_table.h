@@ -1,0 +1,141 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/os/mutex.h"
+#include "base/os/thread.h"
+#include "proto/odb/v1/status.pb.h"
+#include "server/daemon/job_runtime.h"
+#include "server/daemon/node_services.h"
+#include "server/daemon/trainer_watch.h"
+#include "server/service/session_host.h"
+#include "server/service/session_table.h"
+#include "server/service/socket_server.h"
+
+namespace odb {
+
+// The sessions and jobs of one daemon: who may open a session, which job it belongs to, and when a
+// job is over.
+//
+// A launch of a program (LocalJobKey) has one incarnation at a time that takes sessions. It is
+// replaced by a new one when it failed, or when a trainer opens a place again that it had closed;
+// what is left of the old one is served to its end, and fenced off rank by rank.
+//
+// Ownership: the daemon's. Threads: thread-safe. Own threads: "odb-jobs", which notices jobs that
+// are over and stops them, and that of TrainerWatch. Both end with Stop, which the destructor
+// calls.
+class JobTable final : public SessionHost {
+ public:
+  struct Options {
+    // How long the end of a stream may lag behind the end of its process.
+    absl::Duration stream_lag_max = absl::Seconds(1);
+    // How long a failed job waits for its trainers to fetch the reason.
+    absl::Duration failure_kept = absl::Seconds(10);
+    // How long a new incarnation over several nodes waits for the end of the old one.
+    absl::Duration replace_timeout = absl::Seconds(20);
+  };
+
+  explicit JobTable(const Options& options) : options_(options) {}
+  ~JobTable() override;
+
+  // Begins to notice what ends. Errors: what the kernel refused.
+  absl::Status Start();
+  // Stops all jobs and the own threads; whatever is called later finds nothing. May be repeated.
+  void Stop();
+
+  // From now on sessions are opened; before, OpenSession waits. `node` as in NodeServices.
+  void Accept(const NodeServices& node);
+  // No new sessions; those that are open go on.
+  void Drain();
+  // Every job ends with this error.
+  void FailAll(const absl::Status& status);
+  // Waits until no session is open and every job is over. Errors: DeadlineExceeded, naming who.
+  absl::Status WaitIdle(absl::Time deadline);
+
+  absl::StatusOr<v1::OpenSessionReply> OpenSession(const v1::OpenSessionRequest& request,
+                                                   const std::function<bool()>& cancelled) override;
+  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
+                                                        int64_t last_step_id) override;
+  // For SocketServer: the memory of the session with this token.
+  absl::StatusOr<ArenaGrant> TakeArena(const HandoverRequest& request);
+
+  // Jobs that run, then the last ones that are over, each newest first.
+  std::vector<v1::JobStatus> Snapshot() const;
+  // Of the newest job that served records, running or over.
+  v1::Coverage Coverage() const;
+
+ private:
+  class Stream;
+  enum class Phase : uint8_t { kStarting, kAccepting, kDraining };
+
+  // An incarnation.
+  struct Job {
+    std::shared_ptr<JobRuntime> runtime;  // owners: this table and the streams
+    std::string local_key;
+    uint64_t previous = 0;                          // the incarnation that it replaced; 0 = none
+    absl::Time failed_at = absl::InfiniteFuture();  // when the table noticed
+  };
+  struct Launch {
+    uint64_t current = 0;      // job that takes sessions; 0 = none
+    uint64_t last = 0;         // job; may be over
+    int64_t incarnations = 0;  // so far
+  };
+  // A session's trainer has ended, its stream may lag behind.
+  struct Departure {
+    uint64_t session = 0;
+    absl::Time deadline;
+  };
+
+  absl::Status WaitForPhase(const std::function<bool()>& cancelled) const;
+  absl::StatusOr<uint64_t> FindOrStartJob(const v1::OpenSessionRequest& request,
+                                          const std::function<bool()>& cancelled);
+  absl::StatusOr<bool> MayJoin(const v1::OpenSessionRequest& request, uint64_t job);
+  absl::StatusOr<uint64_t> StartJob(const v1::OpenSessionRequest& request,
+                                    const std::function<bool()>& cancelled);
+  absl::Status AwaitEnd(uint64_t job, const std::function<bool()>& cancelled);
+  absl::StatusOr<uint64_t> Register(const v1::OpenSessionRequest& request, uint64_t job,
+                                    const HandoverToken& token);
+  v1::OpenSessionReply Describe(uint64_t session, const HandoverToken& token, const JobRuntime& job,
+                                Rank rank) const;
+  std::shared_ptr<JobRuntime> FindJob(uint64_t job) const;
+
+  // Of the own thread.
+  void Run();
+  void LoseDeparted();
+  void NoticeFailures();
+  std::vector<std::shared_ptr<JobRuntime>> TakeFinished();
+  void OnProcessExit(uint64_t session);
+
+  const Options options_;
+  NodeServices node_;  // constant from Accept on
+
+  Mutex opening_;  // one OpenSession at a time; taken before mutex_
+
+  mutable Mutex mutex_;  // guards all below
+  mutable CondVar changed_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SessionTable sessions_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Launch> launches_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_job_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_stopping_ ABSL_GUARDED_BY(mutex_) = 0;                 // jobs taken out, not stopped yet
+  std::map<int64_t, uint64_t> streams_ ABSL_GUARDED_BY(mutex_);  // number -> job
+  std::vector<Departure> departures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1::JobStatus> ended_ ABSL_GUARDED_BY(mutex_);  // newest first
+  v1::Coverage ended_coverage_ ABSL_GUARDED_BY(mutex_);
+
+  std::unique_ptr<TrainerWatch> watch_;
+  Thread thread_;
+};
+
+}  // namespace odb

@@ -1,0 +1,444 @@
+#include "server/daemon/job_table.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <catch2/catch.hpp>
+#include <deque>
+#include <fstream>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/os/memfd.h"
+#include "base/os/process_watch.h"
+#include "base/os/spawner.h"
+#include "base/os/temp_directory.h"
+#include "tests/support/status_matchers.h"
+
+namespace odb {
+namespace {
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+// Gives each replica what the test puts in, and its failure.
+class FakeRank final : public RankRuntime {
+ public:
+  FakeRank(const Options& options, const Dependencies& dependencies)
+      : options_(options),
+        on_failed_(dependencies.on_failed),
+        arena_(*CreateSealedMemfd("fake", 4096)) {}
+
+  void Start() override { Note("start"); }
+  void Stop() override {
+    MutexLock lock(&mutex_);
+    stopped_ = true;
+    changed_.NotifyAll();
+  }
+  absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override {
+    MutexLock lock(&mutex_);
+    if (event.has_start_epoch() && event.start_epoch().epoch() < 0) {
+      return absl::InvalidArgumentError("epoch must be >= 0, got -1");
+    }
+    if (event.has_close()) ++closed_;
+    return absl::OkStatus();
+  }
+  absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override {
+    MutexLock lock(&mutex_);
+    while (true) {
+      if (stopped_) return absl::CancelledError("stopped");
+      if (!failure_.ok()) {
+        if (told_) return failure_;
+        told_ = true;
+        v1::TrainerUpdate update;
+        update.mutable_failure()->set_message(std::string(failure_.message()));
+        return update;
+      }
+      if (changed_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("nothing");
+    }
+  }
+  void Resume(int32_t replica, int64_t last_step_id) override {
+    Note(absl::StrCat("resume ", replica, " ", last_step_id));
+  }
+  void OnTrainerLost(int32_t replica, absl::string_view text) override {
+    const absl::Status status =
+        absl::AbortedError(absl::StrCat("rank ", options_.rank.value(), " lost: ", text));
+    Fail(status);
+    on_failed_(status);
+  }
+  void Fail(const absl::Status& status) override {
+    MutexLock lock(&mutex_);
+    if (failure_.ok()) failure_ = status;
+    changed_.NotifyAll();
+  }
+  v1::RankStatus Snapshot() const override {
+    v1::RankStatus status;
+    status.set_rank(static_cast<int32_t>(options_.rank.value()));
+    return status;
+  }
+  Totals totals() const override { return {}; }
+  bool ended() const override {
+    MutexLock lock(&mutex_);
+    return closed_ == options_.replicas || !failure_.ok();
+  }
+  int arena_fd() const override { return arena_.get(); }
+  int64_t arena_bytes() const override { return 4096; }
+
+  std::vector<std::string> notes() const {
+    MutexLock lock(&mutex_);
+    return notes_;
+  }
+
+ private:
+  void Note(const std::string& text) {
+    MutexLock lock(&mutex_);
+    notes_.push_back(text);
+  }
+
+  const Options options_;
+  const std::function<void(const absl::Status&)> on_failed_;
+  const FileDescriptor arena_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  int32_t closed_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+};
+
+class FakeAlignment final : public JobAlignment {
+ public:
+  FakeAlignment(std::vector<std::string>* log, Mutex* mutex) : log_(log), mutex_(mutex) {}
+  absl::Status Attach(Rank rank) override {
+    Log(absl::StrCat("attach ", rank.value()));
+    return absl::OkStatus();
+  }
+  RoundExchange* exchange(Rank rank) override { return nullptr; }
+  void Fail(const absl::Status& status) override { Log(absl::StrCat("fail ", status.message())); }
+  void Leave() override { Log("leave"); }
+  absl::Status failure() const override { return absl::OkStatus(); }
+  bool ended() const override { return false; }
+  AlignmentSnapshot Snapshot() const override {
+    AlignmentSnapshot snapshot;
+    snapshot.generation = Generation(1);
+    return snapshot;
+  }
+
+ private:
+  void Log(const std::string& line) {
+    MutexLock lock(mutex_);
+    log_->push_back(line);
+  }
+  std::vector<std::string>* const log_;
+  Mutex* const mutex_;
+};
+
+// A process that lives until it is killed.
+class Sleeper {
+ public:
+  explicit Sleeper(Spawner* spawner) {
+    Command command;
+    command.arguments = {"/bin/sleep", "1000"};
+    auto child = spawner->Spawn(command);
+    REQUIRE(child.ok());
+    child_ = std::move(*child);
+  }
+  pid_t pid() const { return child_->pid(); }
+  uint64_t start_time() const { return *ProcessStartTime(pid()); }
+  void Kill() {
+    REQUIRE(child_->Signal(SIGKILL).ok());
+    REQUIRE(child_->Wait(Soon()).ok());
+  }
+
+ private:
+  std::unique_ptr<ChildProcess> child_;
+};
+
+struct Fixture {
+  Fixture() : directory(*TempDirectory::Create("/tmp", "odbjobs")), table(JobTable::Options()) {
+    spawner = std::move(*Spawner::Start(SpawnerOptions()));
+    const std::string path = directory.path() + "/data.jsonl";
+    std::ofstream(path) << "{}\n{}\n{}\n";
+    dataset = std::move(*Dataset::Open({path}));
+    config.add_data(path);
+    config.set_token_budget(100);
+    config.set_pad_to_multiple_of(1);
+    for (auto* duration : {config.mutable_heartbeat_interval(), config.mutable_exchange_timeout(),
+                           config.mutable_stall_timeout(), config.mutable_attach_timeout()}) {
+      *duration = "10s";
+    }
+    NodeServices node;
+    node.config = &config;
+    node.dataset = dataset.get();
+    node.estimated_steps = 7;
+    node.make_rank = [this](const RankRuntime::Options& options,
+                            const RankRuntime::Dependencies& dependencies) {
+      auto rank = std::make_unique<FakeRank>(options, dependencies);
+      ranks.push_back(rank.get());
+      return absl::StatusOr<std::unique_ptr<RankRuntime>>(std::move(rank));
+    };
+    node.make_alignment = [this](const JobAlignment::Options& options) {
+      keys.push_back(options.job_key);
+      return absl::StatusOr<std::unique_ptr<JobAlignment>>(
+          std::make_unique<FakeAlignment>(&alignment, &mutex));
+    };
+    REQUIRE(table.Start().ok());
+    table.Accept(node);
+  }
+
+  v1::OpenSessionRequest Request(int rank, int world_size, pid_t pid, uint64_t start_time) {
+    v1::OpenSessionRequest request;
+    request.set_wire_version(1);
+    request.mutable_job()->set_run_id("none");
+    request.mutable_job()->set_agent_pid(42);
+    request.set_rank(rank);
+    request.set_local_rank(rank);
+    request.set_world_size(world_size);
+    request.set_local_world_size(world_size);
+    request.set_dp_rank(rank);
+    request.set_dp_size(world_size);
+    request.set_replicas(1);
+    request.set_pid(pid);
+    request.set_start_time(static_cast<int64_t>(start_time));
+    return request;
+  }
+  v1::OpenSessionRequest Own(int rank, int world_size) {
+    return Request(rank, world_size, getpid(), *ProcessStartTime(getpid()));
+  }
+  absl::StatusOr<v1::OpenSessionReply> Open(const v1::OpenSessionRequest& request) {
+    return table.OpenSession(request, [] { return false; });
+  }
+  std::vector<std::string> AlignmentLog() {
+    MutexLock lock(&mutex);
+    return alignment;
+  }
+  void Close(SessionStream* stream) {
+    v1::TrainerEvent event;
+    event.mutable_close();
+    REQUIRE(stream->OnEvent(event).ok());
+    stream->End();
+  }
+
+  TempDirectory directory;
+  std::unique_ptr<Spawner> spawner;
+  std::unique_ptr<Dataset> dataset;
+  v1::Config config;
+  Mutex mutex;
+  std::vector<std::string> alignment;
+  std::vector<std::string> keys;
+  std::vector<FakeRank*> ranks;
+  JobTable table;
+};
+
+TEST_CASE("JobTable: a rank starts when all its replicas have sessions", "[job_table]") {
+  Fixture f;
+  v1::OpenSessionRequest first = f.Own(0, 2);
+  first.set_dp_size(1);
+  first.set_replicas(2);
+  v1::OpenSessionRequest second = first;
+  second.set_rank(1);
+  second.set_local_rank(1);
+  second.set_replica(1);
+
+  const auto one = f.Open(first);
+  INFO(one.status());
+  REQUIRE(one.ok());
+  CHECK(one->arena_bytes() == 4096);
+  CHECK(one->records() == 3);
+  CHECK(one->estimated_steps() == 7);
+  CHECK(f.AlignmentLog().empty());
+  CHECK(f.ranks.at(0)->notes().empty());
+
+  REQUIRE(f.Open(second).ok());
+  CHECK(f.ranks.size() == 1);
+  CHECK(f.AlignmentLog() == std::vector<std::string>{"attach 0"});
+  CHECK(f.ranks.at(0)->notes() == std::vector<std::string>{"start"});
+}
+
+TEST_CASE("JobTable: a rank held by a live process is refused by its pid", "[job_table]") {
+  Fixture f;
+  Sleeper other(f.spawner.get());
+  REQUIRE(f.Open(f.Request(0, 2, other.pid(), other.start_time())).ok());
+
+  const auto refused = f.Open(f.Own(0, 2));
+
+  CHECK_THAT(refused.status(), HasCode(absl::StatusCode::kFailedPrecondition));
+  CHECK(refused.status().message() == absl::StrCat("rank 0 of stream \"train\" is held by process ",
+                                                   other.pid(), ", which is alive"));
+}
+
+TEST_CASE("JobTable: a second loader of one process has to be another stream", "[job_table]") {
+  Fixture f;
+  REQUIRE(f.Open(f.Own(0, 1)).ok());
+
+  CHECK_THAT(f.Open(f.Own(0, 1)).status(), HasMessage("has an open loader in this process"));
+
+  v1::OpenSessionRequest eval = f.Own(0, 1);
+  eval.set_stream("eval");
+  CHECK(f.Open(eval).ok());
+  CHECK(f.keys == std::vector<std::string>{"none@:0/train.42#1", "none@:0/eval.42#1"});
+}
+
+TEST_CASE("JobTable: a trainer of another shape is refused", "[job_table]") {
+  Fixture f;
+  REQUIRE(f.Open(f.Own(0, 2)).ok());
+
+  CHECK(f.Open(f.Own(1, 3)).status().message() ==
+        "the job's other trainers have WORLD_SIZE 2, this one has 3");
+}
+
+TEST_CASE("JobTable: a process that is not there cannot be served", "[job_table]") {
+  Fixture f;
+  Sleeper gone(f.spawner.get());
+  const v1::OpenSessionRequest request = f.Request(0, 1, gone.pid(), gone.start_time());
+  gone.Kill();
+
+  CHECK_THAT(f.Open(request).status(), HasMessage("both must share a PID namespace"));
+}
+
+TEST_CASE("JobTable: a place that was closed opens a new incarnation", "[job_table]") {
+  Fixture f;
+  const auto first = f.Open(f.Own(0, 2));
+  REQUIRE(first.ok());
+  auto stream = f.table.Attach(first->session_id(), 0);
+  REQUIRE(stream.ok());
+  f.Close(stream->get());
+
+  const auto second = f.Open(f.Own(0, 2));
+
+  REQUIRE(second.ok());
+  CHECK(f.keys == std::vector<std::string>{"none@:0/train.42#1", "none@:0/train.42#2"});
+  CHECK_THAT(f.table.Attach(first->session_id(), 0).status(),
+             HasMessage("fenced: session 1 of rank 0 superseded by session 2"));
+  CHECK(f.table.Attach(second->session_id(), 0).ok());
+}
+
+TEST_CASE("JobTable: a trainer that dies fails its job, and the daemon goes on", "[job_table]") {
+  Fixture f;
+  Sleeper victim(f.spawner.get());
+  REQUIRE(f.Open(f.Request(0, 2, victim.pid(), victim.start_time())).ok());
+  const auto survivor = f.Open(f.Own(1, 2));
+  REQUIRE(survivor.ok());
+  auto stream = f.table.Attach(survivor->session_id(), 0);
+  REQUIRE(stream.ok());
+
+  victim.Kill();
+
+  const auto update = (*stream)->NextUpdate(Soon());
+  REQUIRE(update.ok());
+  CHECK(update->failure().message() ==
+        absl::StrCat("rank 0 lost: pid ", victim.pid(), " ended without closing its loader"));
+  // The others and the arbiter were told.
+  const auto log = f.AlignmentLog();
+  CHECK(std::find(log.begin(), log.end(), absl::StrCat("fail ", update->failure().message())) !=
+        log.end());
+
+  // The group starts again, while the old process of rank 1 still has its stream.
+  Sleeper again(f.spawner.get());
+  REQUIRE(f.Open(f.Request(0, 2, again.pid(), again.start_time())).ok());
+  Sleeper other(f.spawner.get());
+  const auto successor = f.Open(f.Request(1, 2, other.pid(), other.start_time()));
+  REQUIRE(successor.ok());
+  CHECK_THAT((*stream)->NextUpdate(Soon()).status(),
+             HasMessage("fenced: session 2 of rank 1 superseded by session 4"));
+  (*stream)->End();
+}
+
+TEST_CASE("JobTable: a process that closed its loader may end", "[job_table]") {
+  Fixture f;
+  Sleeper trainer(f.spawner.get());
+  const auto opened = f.Open(f.Request(0, 1, trainer.pid(), trainer.start_time()));
+  REQUIRE(opened.ok());
+  auto stream = f.table.Attach(opened->session_id(), 0);
+  REQUIRE(stream.ok());
+
+  trainer.Kill();  // its end is seen before what it said last
+  f.Close(stream->get());
+
+  CHECK(f.table.WaitIdle(Soon()).ok());
+  REQUIRE(f.table.Snapshot().size() == 1);
+  CHECK(f.table.Snapshot()[0].state() == "ended");
+}
+
+TEST_CASE("JobTable: a client that breaks the rules fails its job by rank", "[job_table]") {
+  Fixture f;
+  const auto opened = f.Open(f.Own(0, 1));
+  REQUIRE(opened.ok());
+  auto stream = f.table.Attach(opened->session_id(), 0);
+  REQUIRE(stream.ok());
+  v1::TrainerEvent event;
+  event.mutable_start_epoch()->set_epoch(-1);
+
+  CHECK_THAT((*stream)->OnEvent(event), HasMessage("epoch must be >= 0"));
+
+  const auto update = (*stream)->NextUpdate(Soon());
+  REQUIRE(update.ok());
+  CHECK(update->failure().message() == "rank 0: epoch must be >= 0, got -1");
+  (*stream)->End();
+}
+
+TEST_CASE("JobTable: a newer stream of a session ends the older one", "[job_table]") {
+  Fixture f;
+  const auto opened = f.Open(f.Own(0, 1));
+  REQUIRE(opened.ok());
+  auto older = f.table.Attach(opened->session_id(), 0);
+  REQUIRE(older.ok());
+
+  auto newer = f.table.Attach(opened->session_id(), 5);
+
+  REQUIRE(newer.ok());
+  CHECK_THAT((*older)->NextUpdate(Soon()).status(), HasMessage("served by a newer stream"));
+  CHECK_THAT((*newer)->NextUpdate(absl::Now()).status(),
+             HasCode(absl::StatusCode::kDeadlineExceeded));
+  CHECK(f.ranks.at(0)->notes() == std::vector<std::string>{"start", "resume 0 0", "resume 0 5"});
+  (*older)->End();
+  (*newer)->End();
+}
+
+TEST_CASE("JobTable: the memory is handed over once, to who shows the token", "[job_table]") {
+  Fixture f;
+  const auto opened = f.Open(f.Own(0, 1));
+  REQUIRE(opened.ok());
+  HandoverRequest request;
+  request.session_id = opened->session_id();
+  CHECK_THAT(f.table.TakeArena(request).status(), HasCode(absl::StatusCode::kPermissionDenied));
+
+  request.token = *MakeHandoverToken(opened->handover_token());
+  const auto grant = f.table.TakeArena(request);
+  REQUIRE(grant.ok());
+  CHECK(CheckSealedMemfd(grant->fd.get(), grant->bytes).ok());
+  CHECK_THAT(f.table.TakeArena(request).status(), HasCode(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_CASE("JobTable: draining refuses sessions and waits for those that are open", "[job_table]") {
+  Fixture f;
+  const auto opened = f.Open(f.Own(0, 1));
+  REQUIRE(opened.ok());
+  auto stream = f.table.Attach(opened->session_id(), 0);
+  REQUIRE(stream.ok());
+
+  f.table.Drain();
+
+  CHECK_THAT(f.Open(f.Own(0, 1)).status(),
+             HasMessage("odbd is draining and opens no new sessions"));
+  CHECK(f.table.WaitIdle(absl::Now()).message() ==
+        absl::StrCat("1 trainer is still attached, the first is rank 0 (pid ", getpid(), ")"));
+  f.Close(stream->get());
+  CHECK(f.table.WaitIdle(Soon()).ok());
+}
+
+TEST_CASE("JobTable: before the data is read, OpenSession waits until its caller gives up",
+          "[job_table]") {
+  JobTable table{JobTable::Options()};
+  REQUIRE(table.Start().ok());
+  int asked = 0;
+
+  const auto opened = table.OpenSession({}, [&] { return ++asked == 3; });
+
+  CHECK_THAT(opened.status(), HasCode(absl::StatusCode::kCancelled));
+}
+
+}  // namespace
+}  // namespace odb

@@ -1,0 +1,172 @@
+// The part of JobTable that notices what ends: trainers, jobs, and what operators see of them.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "server/daemon/job_table.h"
+
+namespace odb {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr size_t kEndedKept = 8;  // jobs
+
+}  // namespace
+
+void JobTable::OnProcessExit(uint64_t session) {
+  MutexLock lock(&mutex_);
+  departures_.push_back({session, absl::Now() + options_.stream_lag_max});
+  changed_.NotifyAll();
+}
+
+void JobTable::Run() {
+  while (true) {
+    LoseDeparted();
+    NoticeFailures();
+    for (const auto& job : TakeFinished()) {
+      const v1::JobStatus status = job->Snapshot();
+      const v1::Coverage coverage = job->coverage().Snapshot();
+      job->Stop();
+      SPDLOG_INFO("job {} ({}) is over: {}, {} steps", status.job(), status.job_key(),
+                  status.state(), status.steps());
+      MutexLock lock(&mutex_);
+      ended_.insert(ended_.begin(), status);
+      if (ended_.size() > kEndedKept) ended_.pop_back();
+      if (coverage.records() > 0) ended_coverage_ = coverage;
+      --num_stopping_;
+      changed_.NotifyAll();
+    }
+    MutexLock lock(&mutex_);
+    if (stopping_) return;
+    changed_.WaitUntil(&mutex_, absl::Now() + kTick);
+    if (stopping_) return;
+  }
+}
+
+// A process that ended normally closed its session first, but that event may still be on its way:
+// what the kernel holds of a stream is read before its end is seen. A stream that stays open beyond
+// the process (a forked child holds it) is not waited for.
+void JobTable::LoseDeparted() {
+  struct Lost {
+    std::shared_ptr<JobRuntime> job;
+    SessionPlace place;
+    std::string text;
+  };
+  std::vector<Lost> lost;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = absl::Now();
+    std::vector<Departure> waiting;
+    for (const Departure& departure : departures_) {
+      const SessionTable::Session* session = sessions_.Find(departure.session);
+      if (session == nullptr || session->state != SessionTable::State::kOpen) continue;
+      if (session->stream != 0 && now < departure.deadline) {
+        waiting.push_back(departure);
+        continue;
+      }
+      const SessionPlace place = session->place;
+      const std::string text =
+          absl::StrCat("pid ", session->trainer.pid, " ended without closing its loader");
+      sessions_.Lose(departure.session,
+                     absl::AbortedError(absl::StrCat("rank ", place.rank.value(), ": ", text)));
+      const auto job = jobs_.find(place.job);
+      if (job != jobs_.end()) lost.push_back({job->second.runtime, place, text});
+    }
+    departures_ = std::move(waiting);
+    if (!lost.empty()) changed_.NotifyAll();
+  }
+  for (const Lost& trainer : lost) {
+    SPDLOG_WARN("rank {}: {}", trainer.place.rank.value(), trainer.text);
+    trainer.job->OnTrainerLost(trainer.place.rank, trainer.place.replica, trainer.text);
+  }
+}
+
+// A failed job fails its sessions, so that their ranks may be opened anew.
+void JobTable::NoticeFailures() {
+  std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> jobs;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) jobs.emplace_back(number, job.runtime);
+  }
+  for (const auto& [number, runtime] : jobs) {
+    const absl::Status failure = runtime->failure();
+    if (failure.ok()) continue;
+    MutexLock lock(&mutex_);
+    sessions_.FailJob(number, failure);
+    const auto job = jobs_.find(number);
+    if (job != jobs_.end() && job->second.failed_at == absl::InfiniteFuture()) {
+      job->second.failed_at = absl::Now();
+    }
+  }
+}
+
+std::vector<std::shared_ptr<JobRuntime>> JobTable::TakeFinished() {
+  std::vector<std::shared_ptr<JobRuntime>> finished;
+  MutexLock lock(&mutex_);
+  const absl::Time now = absl::Now();
+  for (auto job = jobs_.begin(); job != jobs_.end();) {
+    const uint64_t number = job->first;
+    const bool served = std::any_of(streams_.begin(), streams_.end(), [number](const auto& stream) {
+      return stream.second == number;
+    });
+    const bool waited = now >= job->second.failed_at + options_.failure_kept;
+    const bool open = !sessions_.OpenSessions(number).empty();
+    if (!job->second.runtime->over() || open || (served && !waited)) {
+      ++job;
+      continue;
+    }
+    Launch& launch = launches_[job->second.local_key];
+    if (launch.current == number) launch.current = 0;
+    finished.push_back(job->second.runtime);
+    ++num_stopping_;
+    job = jobs_.erase(job);
+  }
+  return finished;
+}
+
+std::vector<v1::JobStatus> JobTable::Snapshot() const {
+  std::vector<std::shared_ptr<JobRuntime>> running;
+  std::vector<v1::JobStatus> ended;
+  std::map<std::pair<uint64_t, int64_t>, pid_t> pids;  // by job and rank
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) running.push_back(job.runtime);
+    ended = ended_;
+    for (const auto* session : sessions_.OpenSessions()) {
+      const SessionPlace& place = session->place;
+      pids.emplace(std::make_pair(place.job, place.rank.value()), session->trainer.pid);
+    }
+  }
+  std::vector<v1::JobStatus> statuses;
+  std::reverse(running.begin(), running.end());
+  for (const auto& job : running) {
+    v1::JobStatus status = job->Snapshot();
+    for (v1::RankStatus& rank : *status.mutable_ranks()) {
+      const auto pid = pids.find({status.job(), rank.rank()});
+      if (pid != pids.end()) rank.set_trainer_pid(pid->second);
+    }
+    statuses.push_back(std::move(status));
+  }
+  statuses.insert(statuses.end(), ended.begin(), ended.end());
+  return statuses;
+}
+
+v1::Coverage JobTable::Coverage() const {
+  std::vector<std::shared_ptr<JobRuntime>> running;
+  v1::Coverage ended;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) running.push_back(job.runtime);
+    ended = ended_coverage_;
+  }
+  for (auto job = running.rbegin(); job != running.rend(); ++job) {
+    v1::Coverage coverage = (*job)->coverage().Snapshot();
+    if (coverage.records() > 0) return coverage;
+  }
+  return ended;
+}
+
+}  // namespace odb

@@ -1,0 +1,116 @@
+#include "server/daemon/node_data.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "server/daemon/config.h"
+#include "server/daemon/exit_codes.h"
+#include "server/daemon/step_estimate.h"
+#include "server/preprocess/bpe_tokenizer.h"
+#include "server/preprocess/byte_tokenizer.h"
+#include "server/preprocess/conversation_transform.h"
+#include "server/preprocess/quarantine.h"
+
+namespace odb {
+namespace {
+
+constexpr int64_t kEstimatedFrom = 256;  // records
+
+ConversationFormat FormatOf(const v1::Config& config) {
+  if (config.format() == "alpaca") return ConversationFormat::kAlpaca;
+  if (config.format() == "sharegpt") return ConversationFormat::kShareGpt;
+  if (config.format() == "messages") return ConversationFormat::kMessages;
+  return ConversationFormat::kAuto;
+}
+
+OverLengthPolicy OverLengthOf(const v1::Config& config) {
+  if (config.max_length_policy() == "truncate") return OverLengthPolicy::kTruncate;
+  if (config.max_length_policy() == "alone") return OverLengthPolicy::kAlone;
+  return OverLengthPolicy::kQuarantine;
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const v1::Config& config) {
+  if (config.tokenizer() == "bytes") return MakeByteTokenizer();
+  return LoadBpeTokenizer(config.tokenizer());
+}
+
+std::string OwnDirectory() {
+  char path[PATH_MAX];
+  const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
+  const std::string self(path, static_cast<size_t>(std::max<ssize_t>(size, 0)));
+  const size_t slash = self.rfind('/');
+  return slash == std::string::npos ? "." : self.substr(0, slash);
+}
+
+}  // namespace
+
+ContentDigests NodeData::digests() const {
+  return {dataset->manifest_digest(), tokenizer->digest(), transform->digest()};
+}
+
+std::string NodeData::Describe() const {
+  const int32_t sources = dataset->num_sources();
+  return absl::StrCat(WithThousandsSeparators(dataset->size()), " records in ",
+                      sources == 1 ? dataset->name(0) : absl::StrCat(sources, " files"));
+}
+
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config) {
+  NodeData data;
+  const std::vector<std::string> paths(config.data().begin(), config.data().end());
+  DatasetOptions dataset;
+  dataset.record_bytes_max = config.max_record_bytes();
+  dataset.allow_empty_sources = config.views_size() > 0;
+  ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
+  ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
+  TransformOptions transform;
+  transform.format = FormatOf(config);
+  transform.max_length = EffectiveMaxLength(config);
+  transform.over_length = OverLengthOf(config);
+  transform.label_shift = config.label_shift() == "data" ? LabelShift::kData : LabelShift::kModel;
+  ASSIGN_OR_RETURN(data.transform, MakeConversationTransform(transform, data.tokenizer.get()));
+  data.counted = std::make_unique<CountingTransform>(data.transform.get());
+  StepEstimateOptions estimate;
+  estimate.budget = config.token_budget();
+  estimate.max_samples = config.max_samples_per_group();
+  estimate.pad_to_multiple_of = config.pad_to_multiple_of();
+  estimate.window = config.window();
+  data.estimated_steps =
+      EstimateSteps(SampleLengths(*data.dataset, *data.transform, config.seed(), kEstimatedFrom),
+                    data.dataset->size(), estimate);
+  return data;
+}
+
+int DataExitCode(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) ? kExitNoPermission : kExitDataError;
+}
+
+int32_t EffectiveWorkers(const v1::Config& config) {
+  if (config.workers() > 0) return config.workers();
+  cpu_set_t cpus;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
+  return std::max(1, CPU_COUNT(&cpus));
+}
+
+absl::StatusOr<std::string> FindAligner(const v1::Config& config) {
+  if (!config.aligner_path().empty()) {
+    if (access(config.aligner_path().c_str(), X_OK) == 0) return config.aligner_path();
+    return absl::FailedPreconditionError(
+        absl::StrCat("aligner_path ", config.aligner_path(), " is no program that can be run"));
+  }
+  const std::string own = OwnDirectory();
+  for (const char* place : {"/odb-aligner", "/../../aligner/daemon/odb-aligner"}) {
+    const std::string path = own + place;
+    if (access(path.c_str(), X_OK) == 0) return path;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("there is no odb-aligner beside odbd in ", own, "; name it with aligner_path"));
+}
+
+}  // namespace odb

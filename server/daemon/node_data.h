@@ -1,0 +1,44 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/odb/v1/config.pb.h"
+#include "server/daemon/config_digest.h"
+#include "server/daemon/counting_transform.h"
+#include "server/preprocess/tokenizer.h"
+#include "server/preprocess/transform.h"
+#include "server/sources/dataset.h"
+
+namespace odb {
+
+// The data of one daemon and what makes samples of it, opened and ready. Immutable.
+struct NodeData {
+  std::unique_ptr<Dataset> dataset;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<Transform> transform;
+  std::unique_ptr<CountingTransform> counted;  // around transform
+  int64_t estimated_steps = 0;                 // of an epoch on one rank; see step_estimate.h
+
+  ContentDigests digests() const;
+  // "999 records in alpaca_en_demo.json".
+  std::string Describe() const;
+};
+
+// Scans the files and reads the tokenizer: seconds to minutes.
+// Errors: PermissionDenied, or any other code, with one sentence that names the file.
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config);
+
+// The process's exit code for an error of OpenNodeData.
+int DataExitCode(const absl::Status& status);
+
+// Preprocessing threads: as configured, or the CPUs that this process may use.
+int32_t EffectiveWorkers(const v1::Config& config);
+
+// The odb-aligner to start: as configured, or the one beside this executable, or where Bazel built
+// it. Errors: FailedPrecondition.
+absl::StatusOr<std::string> FindAligner(const v1::Config& config);
+
+}  // namespace odb

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <functional>
+
+#include "proto/odb/v1/status.grpc.pb.h"
+#include "server/metrics/status_board.h"
+
+namespace odb {
+
+// StatusService over gRPC: hands out the board's last snapshot, so it answers whatever is stuck.
+//
+// The quarantine list and coverage are read when they are asked for, behind short locks.
+// Ownership: `board` must outlive the server that this is registered with. Threads: thread-safe.
+class StatusServiceImpl final : public v1::StatusService::Service {
+ public:
+  struct Sources {
+    std::function<v1::ListQuarantineReply(int32_t limit)> quarantine;
+    std::function<v1::Coverage()> coverage;
+  };
+
+  StatusServiceImpl(const StatusBoard* board, Sources sources);
+
+  grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
+                         v1::Status* status) override;
+  // Errors: InvalidArgument for a negative limit.
+  grpc::Status ListQuarantine(grpc::ServerContext* context,
+                              const v1::ListQuarantineRequest* request,
+                              v1::ListQuarantineReply* reply) override;
+  grpc::Status GetCoverage(grpc::ServerContext* context, const v1::GetCoverageRequest* request,
+                           v1::Coverage* coverage) override;
+
+ private:
+  const StatusBoard* const board_;
+  const Sources sources_;
+};
+
+}  // namespace odb

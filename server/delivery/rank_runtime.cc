@@ -2,116 +2,19 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/os/mutex.h"
-#include "base/os/thread.h"
 #include "base/status_macros.h"
 #include "server/delivery/arena_size.h"
-#include "server/delivery/delivery_log.h"
-#include "server/delivery/replica_group.h"
+#include "server/delivery/rank_runtime_impl.h"
 #include "server/delivery/stand_in.h"
-#include "server/delivery/step_builder.h"
-#include "server/delivery/step_layout.h"
-#include "server/pipeline/bounded_queue.h"
-#include "server/pipeline/rank_pipeline.h"
 
 namespace odb {
 namespace {
 
-// Only bounds a wait that nobody ends: memory that is freed, a step that is dropped and Stop wake
-// it.
-constexpr absl::Duration kArenaSlice = absl::Milliseconds(100);
 constexpr absl::Duration kWaitingInterval = absl::Seconds(1);
 constexpr size_t kEndsQueued = 8;  // room for ends of iterations beside the planned steps
-
-// The real one. Locks: mutex_ is never held while the pipeline, the queue or a callback is called
-// into; arena, ledger and coverage have locks of their own, taken under it.
-class RankRuntimeImpl final : public RankRuntime {
- public:
-  RankRuntimeImpl(const Options& options, const Dependencies& dependencies,
-                  std::unique_ptr<Arena> arena, const Sample& stand_in);
-  ~RankRuntimeImpl() override { Stop(); }
-
-  void Start() override;
-  void Stop() override;
-  absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override;
-  absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
-  void Resume(int32_t replica, int64_t last_step_id) override;
-  void OnTrainerLost(int32_t replica, absl::string_view text) override;
-  void Fail(const absl::Status& status) override;
-  v1::RankStatus Snapshot() const override;
-  Totals totals() const override;
-  bool ended() const override;
-  int arena_fd() const override { return arena_->fd(); }
-  int64_t arena_bytes() const override { return arena_->bytes(); }
-
- private:
-  struct Channel {  // to one replica
-    bool failure_given = false;
-    absl::Time last_update = absl::InfinitePast();
-  };
-
-  // Events, each under the lock; what follows for the pipeline is told by TellPipeline.
-  absl::Status Apply(int32_t replica, const v1::TrainerEvent& event)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ApplyReturned(int32_t replica, const v1::Returned& returned)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AccountLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SettleLocked(const DeliveryLog::Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void TellPipeline();
-
-  // The assembler thread.
-  void Assemble();
-  absl::Status AssembleWindow(std::vector<PlannedStep> window);
-  absl::Status AssembleStep(const PlannedStep& planned, v1::Step message);
-  // nullopt: the step was dropped meanwhile, or the runtime stops.
-  absl::StatusOr<std::optional<Extent>> AwaitExtent(const PlannedStep& planned, int64_t bytes);
-  bool AwaitSlot(const PlannedStep& planned);
-  void DropStep(const PlannedStep& planned);
-  void EndIteration(const IterationEnd& end);
-  bool IsDroppedLocked(const PlannedStep& planned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  void FailOwn(const absl::Status& status);
-  bool SetFailure(const absl::Status& status);
-  bool IsBlockedLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string DescribeWait(int32_t replica) const;
-
-  const Options options_;
-  const Dependencies deps_;
-  const std::unique_ptr<Arena> arena_;
-  const StepBuilder builder_;
-  StepLayout stand_in_layout_;  // at the start of the arena
-
-  BoundedQueue<PipelineOutput> planned_;
-  RankPipeline pipeline_;
-
-  // Serialises what the pipeline is told, so that it hears of events in their order.
-  Mutex tell_mutex_;
-  int64_t told_started_ ABSL_GUARDED_BY(tell_mutex_) = -1;
-  int64_t told_left_ ABSL_GUARDED_BY(tell_mutex_) = -1;
-  bool told_closed_ ABSL_GUARDED_BY(tell_mutex_) = false;
-
-  mutable Mutex mutex_;  // guards all below
-  CondVar changed_;      // an update, a failure, a step that left, or a stop
-  ReplicaGroup group_ ABSL_GUARDED_BY(mutex_);
-  DeliveryLog log_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Channel> channels_ ABSL_GUARDED_BY(mutex_);
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t bytes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // by the assembler, from a full arena
-  // The natural end of the last iteration that has one: coverage ends once its steps were taken.
-  std::optional<IterationEnd> end_ ABSL_GUARDED_BY(mutex_);
-  bool coverage_ended_ ABSL_GUARDED_BY(mutex_) = true;
-  int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t idle_steps_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
-
-  Thread assembler_;
-};
 
 int64_t UnassembledStepsMax(const RankRuntime::Options& options) {
   return std::max<int64_t>(options.plan.max_steps, options.accumulation);
@@ -150,6 +53,31 @@ StepBuilder::Options BuilderOptions(const RankRuntime::Options& options, int64_t
   builder.pad_to_multiple_of = options.plan.pad_to_multiple_of;
   return builder;
 }
+
+absl::Status CheckOptions(const RankRuntime::Options& options,
+                          const RankRuntime::Dependencies& deps) {
+  const auto at_least = [](absl::string_view name, int64_t value, int64_t least) {
+    if (value >= least) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(name, " must be >= ", least, ", got ", value));
+  };
+  RETURN_IF_ERROR(at_least("replicas", options.replicas, 1));
+  RETURN_IF_ERROR(at_least("window", options.window, 1));
+  RETURN_IF_ERROR(at_least("accumulation", options.accumulation, 1));
+  RETURN_IF_ERROR(at_least("prefetch_steps", options.prefetch_steps, 1));
+  RETURN_IF_ERROR(at_least("max_steps_per_round", options.plan.max_steps, 1));
+  RETURN_IF_ERROR(at_least("token_budget", options.plan.budget, 1));
+  if (options.plan.termination == Termination::kNonJoin && options.plan.quota == 0) {
+    return absl::InvalidArgumentError(
+        "termination non-join needs quota >= 1: a rank has no records, so its default is 0");
+  }
+  if (options.rank.value() < 0 || options.rank.value() >= deps.views->world_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("rank must be in [0, ", deps.views->world_size(),
+                                                   "), got ", options.rank.value()));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 RankRuntimeImpl::RankRuntimeImpl(const Options& options, const Dependencies& dependencies,
                                  std::unique_ptr<Arena> arena, const Sample& stand_in)
@@ -435,269 +363,6 @@ bool RankRuntimeImpl::ended() const {
   }
   return pipeline_.snapshot().stage == RankPipeline::Stage::kEnded;
 }
-
-// --- The assembler ------------------------------------------------------------------------------
-
-void RankRuntimeImpl::Assemble() {
-  std::vector<PlannedStep> window;
-  while (true) {
-    absl::StatusOr<PipelineOutput> output = planned_.Pop(absl::InfiniteFuture());
-    if (!output.ok()) break;
-    absl::Status status;
-    if (auto* step = std::get_if<PlannedStep>(&*output)) {
-      window.push_back(std::move(*step));
-      if (static_cast<int32_t>(window.size()) < options_.accumulation) continue;
-      status = AssembleWindow(std::exchange(window, {}));
-    } else {
-      // The last window of an epoch may be short.
-      const auto& end = std::get<IterationEnd>(*output);
-      status = AssembleWindow(std::exchange(window, {}));
-      EndIteration(end);
-    }
-    if (!status.ok()) {
-      pipeline_.Fail(ClosingReason::kFailed, status);
-      FailOwn(status);
-    }
-  }
-  for (const PlannedStep& step : window) DropStep(step);
-}
-
-absl::Status RankRuntimeImpl::AssembleWindow(std::vector<PlannedStep> window) {
-  std::vector<v1::Step> messages = builder_.Build(window);
-  absl::Status status;
-  for (size_t i = 0; i < window.size(); ++i) {
-    if (status.ok()) {
-      status = AssembleStep(window[i], std::move(messages[i]));
-    } else {
-      DropStep(window[i]);
-    }
-  }
-  return status;
-}
-
-absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step message) {
-  if (!AwaitSlot(planned)) {
-    DropStep(planned);
-    return absl::OkStatus();
-  }
-  LoggedStep step;
-  const StepLayout layout = builder_.LayoutOf(planned);
-  if (planned.samples.empty()) {
-    DescribeTensors(stand_in_layout_, /*offset=*/0, &message);
-  } else {
-    std::vector<const Sample*> samples;
-    absl::StatusOr<std::optional<Extent>> extent = std::optional<Extent>();
-    absl::Status status;
-    for (const WindowSample& sample : planned.samples) {
-      if (status.ok()) status = CheckHasLayout(sample.sample);
-      samples.push_back(&sample.sample);
-      step.records.push_back(sample.record);
-    }
-    if (status.ok()) {
-      extent = AwaitExtent(planned, layout.bytes());
-      status = extent.status();
-    }
-    if (!status.ok() || !extent->has_value()) {
-      DropStep(planned);
-      return status;
-    }
-    step.extent = *extent;
-    WriteTensors(samples, layout, options_.pad_token_id, arena_->data() + step.extent->offset);
-    DescribeTensors(layout, step.extent->offset, &message);
-  }
-  step.message = std::move(message);
-  {
-    MutexLock lock(&mutex_);
-    if (IsDroppedLocked(planned)) {
-      if (step.extent.has_value()) arena_->Free(*step.extent);
-      deps_.ledger->Abandon(static_cast<int64_t>(planned.samples.size()));
-    } else {
-      ++steps_;
-      idle_steps_ += planned.samples.empty() ? 1 : 0;
-      samples_ += static_cast<int64_t>(planned.samples.size());
-      log_.AddStep(std::move(step));
-      changed_.NotifyAll();
-    }
-  }
-  pipeline_.OnAssembled(1);
-  return absl::OkStatus();
-}
-
-bool RankRuntimeImpl::AwaitSlot(const PlannedStep& planned) {
-  MutexLock lock(&mutex_);
-  while (true) {
-    if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return false;
-    if (log_.num_steps() < options_.prefetch_steps) return true;
-    changed_.Wait(&mutex_);
-  }
-}
-
-absl::StatusOr<std::optional<Extent>> RankRuntimeImpl::AwaitExtent(const PlannedStep& planned,
-                                                                   int64_t bytes) {
-  while (true) {
-    const absl::StatusOr<Extent> extent = arena_->AllocateUntil(bytes, absl::Now() + kArenaSlice);
-    MutexLock lock(&mutex_);
-    bytes_wanted_ = 0;
-    if (extent.ok()) return std::optional<Extent>(*extent);
-    if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return std::optional<Extent>();
-    if (absl::IsResourceExhausted(extent.status()) ||
-        bytes > arena_->bytes() - stand_in_layout_.bytes()) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("a step of ", planned.samples.size(), " samples needs ", bytes,
-                       " bytes and can never fit into an arena of ", arena_->bytes(),
-                       "; set arena_bytes to at least ", bytes + stand_in_layout_.bytes()));
-    }
-    if (!absl::IsDeadlineExceeded(extent.status())) return extent.status();
-    bytes_wanted_ = bytes;
-  }
-}
-
-void RankRuntimeImpl::DropStep(const PlannedStep& planned) {
-  deps_.ledger->Abandon(static_cast<int64_t>(planned.samples.size()));
-  pipeline_.OnAssembled(1);
-}
-
-void RankRuntimeImpl::EndIteration(const IterationEnd& end) {
-  MutexLock lock(&mutex_);
-  log_.AddEnd(DescribeEnd(end));
-  if (end.abandoned) {
-    end_.reset();
-    coverage_ended_ = true;
-    deps_.coverage->End(end.iterator, options_.rank, /*complete=*/false);
-  } else {
-    end_ = end;
-    coverage_ended_ = false;
-    AccountLocked();
-  }
-  changed_.NotifyAll();
-}
-
-bool RankRuntimeImpl::IsDroppedLocked(const PlannedStep& planned) const {
-  const int64_t started = group_.started();
-  if (planned.iterator < started) return true;
-  const std::optional<int64_t> left = group_.left_at(planned.iterator);
-  return left.has_value() && planned.index >= *left;
-}
-
-// --- What operators and waiting trainers see
-// ------------------------------------------------------
-
-bool RankRuntimeImpl::IsBlockedLocked(int32_t replica) const {
-  return group_.iterator(replica) >= 0 && !group_.left(replica) && !group_.closed(replica) &&
-         group_.waiting(replica);
-}
-
-std::string RankRuntimeImpl::DescribeWait(int32_t replica) const {
-  const RankPipeline::Snapshot pipeline = pipeline_.snapshot();
-  const std::string round_wait = deps_.round_wait ? deps_.round_wait() : "";
-  MutexLock lock(&mutex_);
-  const std::vector<int64_t> held = log_.HeldSteps();
-  const bool all_held = static_cast<int32_t>(held.size()) >= options_.prefetch_steps;
-  if (all_held) {
-    return absl::StrCat(held.size(), " of ", options_.prefetch_steps,
-                        " steps held by the trainer: ", DescribeSteps(held));
-  }
-  if (bytes_wanted_ > 0 && !held.empty()) {
-    return absl::StrCat("no room for a step of ", bytes_wanted_, " bytes: ", held.size(),
-                        held.size() == 1 ? " step" : " steps",
-                        " held by the trainer: ", DescribeSteps(held));
-  }
-  if (group_.straggler() >= 0 && group_.iterator(replica) > group_.started()) {
-    return absl::StrCat("replica ", group_.straggler(), " of rank ", options_.rank.value(),
-                        " has not started epoch ", group_.epoch().value() + 1);
-  }
-  switch (pipeline.stage) {
-    case RankPipeline::Stage::kFilling:
-      return absl::StrCat("pool starved: ", pipeline.window, " of ", options_.window,
-                          " samples in the window");
-    case RankPipeline::Stage::kGated:
-      return absl::StrCat(pipeline.unassembled_steps, " planned steps are being assembled");
-    case RankPipeline::Stage::kExchanging:
-      if (!round_wait.empty()) return round_wait;
-      return absl::StrCat("round ", pipeline.round.next().value(), " waits for other ranks");
-    case RankPipeline::Stage::kEpochPending:
-    case RankPipeline::Stage::kEnded:
-    case RankPipeline::Stage::kFailed:
-      break;
-  }
-  return round_wait;
-}
-
-v1::RankStatus RankRuntimeImpl::Snapshot() const {
-  const RankPipeline::Snapshot pipeline = pipeline_.snapshot();
-  v1::RankStatus status;
-  status.set_rank(static_cast<int32_t>(options_.rank.value()));
-  status.set_window(pipeline.window);
-  status.set_window_max(options_.window);
-  status.set_planned_steps(static_cast<int32_t>(pipeline.unassembled_steps));
-  status.set_arena_bytes(arena_->bytes());
-  status.set_arena_used(arena_->used_bytes());
-  bool is_blocked = false;
-  {
-    MutexLock lock(&mutex_);
-    const auto held = static_cast<int32_t>(log_.HeldSteps().size());
-    status.set_held_steps(held);
-    status.set_ready_steps(log_.num_steps() - held);
-    status.set_steps(steps_);
-    status.set_idle_steps(idle_steps_);
-    status.set_samples(samples_);
-    const bool all_out = log_.num_steps() >= options_.prefetch_steps;
-    for (int32_t replica = 0; replica < options_.replicas; ++replica) {
-      is_blocked = is_blocked || IsBlockedLocked(replica);
-    }
-    if (lost_) {
-      status.set_state("lost");
-    } else if (pipeline.stage == RankPipeline::Stage::kEnded || !failure_.ok()) {
-      status.set_state("ended");
-    } else if (group_.started() < 0 || is_blocked) {
-      status.set_state("waiting");
-    } else {
-      status.set_state(all_out ? "backpressured (trainer)" : "running");
-    }
-    if (!failure_.ok()) status.set_text(std::string(failure_.message()));
-  }
-  if (is_blocked && status.text().empty()) status.set_text(DescribeWait(/*replica=*/0));
-  return status;
-}
-
-RankRuntime::Totals RankRuntimeImpl::totals() const {
-  const RankPipeline::Snapshot pipeline = pipeline_.snapshot();
-  Totals totals;
-  totals.epoch = pipeline.epoch;
-  totals.round = pipeline.round;
-  totals.emitted_samples = pipeline.emitted_samples;
-  totals.total_samples = pipeline.total_samples;
-  totals.steps = pipeline.steps;
-  totals.idle_slots = pipeline.idle_slots;
-  totals.tokens = pipeline.tokens;
-  totals.padded_tokens = pipeline.padded_tokens;
-  return totals;
-}
-
-absl::Status CheckOptions(const RankRuntime::Options& options,
-                          const RankRuntime::Dependencies& deps) {
-  const auto at_least = [](absl::string_view name, int64_t value, int64_t least) {
-    if (value >= least) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(name, " must be >= ", least, ", got ", value));
-  };
-  RETURN_IF_ERROR(at_least("replicas", options.replicas, 1));
-  RETURN_IF_ERROR(at_least("window", options.window, 1));
-  RETURN_IF_ERROR(at_least("accumulation", options.accumulation, 1));
-  RETURN_IF_ERROR(at_least("prefetch_steps", options.prefetch_steps, 1));
-  RETURN_IF_ERROR(at_least("max_steps_per_round", options.plan.max_steps, 1));
-  RETURN_IF_ERROR(at_least("token_budget", options.plan.budget, 1));
-  if (options.plan.termination == Termination::kNonJoin && options.plan.quota == 0) {
-    return absl::InvalidArgumentError(
-        "termination non-join needs quota >= 1: a rank has no records, so its default is 0");
-  }
-  if (options.rank.value() < 0 || options.rank.value() >= deps.views->world_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("rank must be in [0, ", deps.views->world_size(),
-                                                   "), got ", options.rank.value()));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RankRuntime>> RankRuntime::Create(const Options& given,
                                                                  const Dependencies& deps) {

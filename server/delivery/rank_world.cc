@@ -252,6 +252,18 @@ std::vector<absl::Status> RankWorld::Run(
   return results;
 }
 
+RankWorld::Options SmallWorld(int32_t ranks) {
+  RankWorld::Options options;
+  options.ranks = ranks;
+  options.files = {SkewedLengths(300, 1, 400, /*seed=*/7)};
+  options.rank.plan.budget = 2048;
+  options.rank.plan.max_steps = 8;
+  options.rank.window = 32;
+  options.rank.prefetch_steps = 4;
+  options.rank.sample_tokens_max = 2048;
+  return options;
+}
+
 std::vector<int32_t> SkewedLengths(int64_t count, int32_t shortest, int32_t longest,
                                    uint64_t seed) {
   Random random(seed);

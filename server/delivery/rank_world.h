@@ -122,6 +122,9 @@ class RankWorld {
   std::vector<std::unique_ptr<FakeTrainer>> trainers_;
 };
 
+// 300 short records for all ranks, a small window and few steps a round: several rounds an epoch.
+RankWorld::Options SmallWorld(int32_t ranks);
+
 // `count` lengths between `shortest` and `longest`, most of them short.
 std::vector<int32_t> SkewedLengths(int64_t count, int32_t shortest, int32_t longest, uint64_t seed);
 

@@ -1,0 +1,160 @@
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "server/delivery/rank_runtime_impl.h"
+
+namespace odb {
+namespace {
+
+// Only bounds a wait that nobody ends: memory that is freed, a step that is dropped and Stop wake
+// it.
+constexpr absl::Duration kArenaSlice = absl::Milliseconds(100);
+
+}  // namespace
+
+void RankRuntimeImpl::Assemble() {
+  std::vector<PlannedStep> window;
+  while (true) {
+    absl::StatusOr<PipelineOutput> output = planned_.Pop(absl::InfiniteFuture());
+    if (!output.ok()) break;
+    absl::Status status;
+    if (auto* step = std::get_if<PlannedStep>(&*output)) {
+      window.push_back(std::move(*step));
+      if (static_cast<int32_t>(window.size()) < options_.accumulation) continue;
+      status = AssembleWindow(std::exchange(window, {}));
+    } else {
+      // The last window of an epoch may be short.
+      const auto& end = std::get<IterationEnd>(*output);
+      status = AssembleWindow(std::exchange(window, {}));
+      EndIteration(end);
+    }
+    if (!status.ok()) {
+      pipeline_.Fail(ClosingReason::kFailed, status);
+      FailOwn(status);
+    }
+  }
+  for (const PlannedStep& step : window) DropStep(step);
+}
+
+absl::Status RankRuntimeImpl::AssembleWindow(std::vector<PlannedStep> window) {
+  std::vector<v1::Step> messages = builder_.Build(window);
+  absl::Status status;
+  for (size_t i = 0; i < window.size(); ++i) {
+    if (status.ok()) {
+      status = AssembleStep(window[i], std::move(messages[i]));
+    } else {
+      DropStep(window[i]);
+    }
+  }
+  return status;
+}
+
+absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step message) {
+  if (!AwaitSlot(planned)) {
+    DropStep(planned);
+    return absl::OkStatus();
+  }
+  LoggedStep step;
+  const StepLayout layout = builder_.LayoutOf(planned);
+  if (planned.samples.empty()) {
+    DescribeTensors(stand_in_layout_, /*offset=*/0, &message);
+  } else {
+    std::vector<const Sample*> samples;
+    absl::StatusOr<std::optional<Extent>> extent = std::optional<Extent>();
+    absl::Status status;
+    for (const WindowSample& sample : planned.samples) {
+      if (status.ok()) status = CheckHasLayout(sample.sample);
+      samples.push_back(&sample.sample);
+      step.records.push_back(sample.record);
+    }
+    if (status.ok()) {
+      extent = AwaitExtent(planned, layout.bytes());
+      status = extent.status();
+    }
+    if (!status.ok() || !extent->has_value()) {
+      DropStep(planned);
+      return status;
+    }
+    step.extent = *extent;
+    WriteTensors(samples, layout, options_.pad_token_id, arena_->data() + step.extent->offset);
+    DescribeTensors(layout, step.extent->offset, &message);
+  }
+  step.message = std::move(message);
+  {
+    MutexLock lock(&mutex_);
+    if (IsDroppedLocked(planned)) {
+      if (step.extent.has_value()) arena_->Free(*step.extent);
+      deps_.ledger->Abandon(static_cast<int64_t>(planned.samples.size()));
+    } else {
+      ++steps_;
+      idle_steps_ += planned.samples.empty() ? 1 : 0;
+      samples_ += static_cast<int64_t>(planned.samples.size());
+      log_.AddStep(std::move(step));
+      changed_.NotifyAll();
+    }
+  }
+  pipeline_.OnAssembled(1);
+  return absl::OkStatus();
+}
+
+bool RankRuntimeImpl::AwaitSlot(const PlannedStep& planned) {
+  MutexLock lock(&mutex_);
+  while (true) {
+    if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return false;
+    if (log_.num_steps() < options_.prefetch_steps) return true;
+    changed_.Wait(&mutex_);
+  }
+}
+
+absl::StatusOr<std::optional<Extent>> RankRuntimeImpl::AwaitExtent(const PlannedStep& planned,
+                                                                   int64_t bytes) {
+  while (true) {
+    const absl::StatusOr<Extent> extent = arena_->AllocateUntil(bytes, absl::Now() + kArenaSlice);
+    MutexLock lock(&mutex_);
+    bytes_wanted_ = 0;
+    if (extent.ok()) return std::optional<Extent>(*extent);
+    if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return std::optional<Extent>();
+    if (absl::IsResourceExhausted(extent.status()) ||
+        bytes > arena_->bytes() - stand_in_layout_.bytes()) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("a step of ", planned.samples.size(), " samples needs ", bytes,
+                       " bytes and can never fit into an arena of ", arena_->bytes(),
+                       "; set arena_bytes to at least ", bytes + stand_in_layout_.bytes()));
+    }
+    if (!absl::IsDeadlineExceeded(extent.status())) return extent.status();
+    bytes_wanted_ = bytes;
+  }
+}
+
+void RankRuntimeImpl::DropStep(const PlannedStep& planned) {
+  deps_.ledger->Abandon(static_cast<int64_t>(planned.samples.size()));
+  pipeline_.OnAssembled(1);
+}
+
+void RankRuntimeImpl::EndIteration(const IterationEnd& end) {
+  MutexLock lock(&mutex_);
+  log_.AddEnd(DescribeEnd(end));
+  if (end.abandoned) {
+    end_.reset();
+    coverage_ended_ = true;
+    deps_.coverage->End(end.iterator, options_.rank, /*complete=*/false);
+  } else {
+    end_ = end;
+    coverage_ended_ = false;
+    AccountLocked();
+  }
+  changed_.NotifyAll();
+}
+
+bool RankRuntimeImpl::IsDroppedLocked(const PlannedStep& planned) const {
+  const int64_t started = group_.started();
+  if (planned.iterator < started) return true;
+  const std::optional<int64_t> left = group_.left_at(planned.iterator);
+  return left.has_value() && planned.index >= *left;
+}
+
+}  // namespace odb

@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/os/mutex.h"
+#include "base/os/thread.h"
+#include "server/delivery/arena.h"
+#include "server/delivery/delivery_log.h"
+#include "server/delivery/rank_runtime.h"
+#include "server/delivery/replica_group.h"
+#include "server/delivery/step_builder.h"
+#include "server/delivery/step_layout.h"
+#include "server/pipeline/bounded_queue.h"
+#include "server/pipeline/planned_step.h"
+#include "server/pipeline/rank_pipeline.h"
+
+namespace odb {
+
+// What RankRuntime::Create makes. Its parts lie in three files: events, updates and failures in
+// rank_runtime.cc, the assembler thread in rank_assembly.cc, what people see in rank_status.cc.
+//
+// Locks: mutex_ is never held while the pipeline, the queue or a callback is called into; arena,
+// ledger and coverage have locks of their own, taken under it.
+class RankRuntimeImpl final : public RankRuntime {
+ public:
+  RankRuntimeImpl(const Options& options, const Dependencies& dependencies,
+                  std::unique_ptr<Arena> arena, const Sample& stand_in);
+  ~RankRuntimeImpl() override { Stop(); }
+
+  void Start() override;
+  void Stop() override;
+  absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override;
+  absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
+  void Resume(int32_t replica, int64_t last_step_id) override;
+  void OnTrainerLost(int32_t replica, absl::string_view text) override;
+  void Fail(const absl::Status& status) override;
+  v1::RankStatus Snapshot() const override;
+  Totals totals() const override;
+  bool ended() const override;
+  int arena_fd() const override { return arena_->fd(); }
+  int64_t arena_bytes() const override { return arena_->bytes(); }
+
+ private:
+  struct Channel {  // to one replica
+    bool failure_given = false;
+    absl::Time last_update = absl::InfinitePast();
+  };
+
+  // Events, each under the lock; what follows for the pipeline is told by TellPipeline.
+  absl::Status Apply(int32_t replica, const v1::TrainerEvent& event)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ApplyReturned(int32_t replica, const v1::Returned& returned)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AccountLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SettleLocked(const DeliveryLog::Outcome& outcome) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellPipeline();
+
+  // The assembler thread.
+  void Assemble();
+  absl::Status AssembleWindow(std::vector<PlannedStep> window);
+  absl::Status AssembleStep(const PlannedStep& planned, v1::Step message);
+  // nullopt: the step was dropped meanwhile, or the runtime stops.
+  absl::StatusOr<std::optional<Extent>> AwaitExtent(const PlannedStep& planned, int64_t bytes);
+  bool AwaitSlot(const PlannedStep& planned);
+  void DropStep(const PlannedStep& planned);
+  void EndIteration(const IterationEnd& end);
+  bool IsDroppedLocked(const PlannedStep& planned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void FailOwn(const absl::Status& status);
+  bool SetFailure(const absl::Status& status);
+  bool IsBlockedLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string DescribeWait(int32_t replica) const;
+
+  const Options options_;
+  const Dependencies deps_;
+  const std::unique_ptr<Arena> arena_;
+  const StepBuilder builder_;
+  StepLayout stand_in_layout_;  // at the start of the arena
+
+  BoundedQueue<PipelineOutput> planned_;
+  RankPipeline pipeline_;
+
+  // Serialises what the pipeline is told, so that it hears of events in their order.
+  Mutex tell_mutex_;
+  int64_t told_started_ ABSL_GUARDED_BY(tell_mutex_) = -1;
+  int64_t told_left_ ABSL_GUARDED_BY(tell_mutex_) = -1;
+  bool told_closed_ ABSL_GUARDED_BY(tell_mutex_) = false;
+
+  mutable Mutex mutex_;  // guards all below
+  CondVar changed_;      // an update, a failure, a step that left, or a stop
+  ReplicaGroup group_ ABSL_GUARDED_BY(mutex_);
+  DeliveryLog log_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Channel> channels_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t bytes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // by the assembler, from a full arena
+  // The natural end of the last iteration that has one: coverage ends once its steps were taken.
+  std::optional<IterationEnd> end_ ABSL_GUARDED_BY(mutex_);
+  bool coverage_ended_ ABSL_GUARDED_BY(mutex_) = true;
+  int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t idle_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  Thread assembler_;
+};
+
+}  // namespace odb

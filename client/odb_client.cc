@@ -45,7 +45,7 @@ absl::Status Client::CheckUsable() const {
                      " was forked from it: open a client of your own there"));
   }
   if (closed_) return absl::FailedPreconditionError("the session is closed");
-  return absl::OkStatus();
+  return fault_;
 }
 
 const v1::OpenSessionReply& Client::session() const { return connection_->session(); }
@@ -92,8 +92,9 @@ absl::StatusOr<StepHandle> Client::Next(absl::Time deadline) {
     } else if (at_limit) {
       RETURN_IF_ERROR(EndIteration());
     } else {
-      ASSIGN_OR_RETURN(StepHandle step, TakeStep(std::move(*update.mutable_step())));
-      if (step->idle() && options_.idle == IdleMode::kSkip) continue;
+      absl::StatusOr<StepHandle> step = TakeStep(std::move(*update.mutable_step()));
+      if (!step.ok()) return fault_ = step.status();
+      if ((*step)->idle() && options_.idle == IdleMode::kSkip) continue;
       return step;
     }
   }

@@ -104,6 +104,7 @@ class Client {
   std::shared_ptr<Outbox> outbox_;  // shared with the steps, which may outlive the client
   std::unique_ptr<SessionConnection> connection_;
 
+  absl::Status fault_;  // a step that cannot be right; nothing after it can be trusted
   bool closed_ = false;
   bool iterating_ = false;
   bool reported_waiting_ = false;

@@ -285,6 +285,21 @@ TEST_CASE("Client: an arena that could be resized is refused", "[client]") {
   CHECK_THAT(Client::Open(options).status(), HasMessage("handed over a wrong arena"));
 }
 
+TEST_CASE("Client: a tensor outside the arena is a fault that ends the session's use", "[client]") {
+  FakeScript script;
+  script.bad_at = 1;
+  Fixture f(script);
+  REQUIRE(f.client->StartEpoch(0).ok());
+  f.Next();
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = f.client->Next(Soon()).status();
+    CHECK_THAT(status, HasCode(absl::StatusCode::kInternal));
+    CHECK_THAT(status, HasMessage("tensor input_ids of 128 bytes was announced with 128 at"));
+  }
+  CHECK_THAT(f.client->StartEpoch(1), HasCode(absl::StatusCode::kInternal));
+  CHECK(f.client->Close().ok());
+}
+
 TEST_CASE("Client: after Close every call says so, and closing again is nothing", "[client]") {
   Fixture f(FakeScript{});
   REQUIRE(f.client->StartEpoch(0).ok());

@@ -68,7 +68,7 @@ v1::TrainerEvent Outbox::TakeReturnedLocked() {
 void Outbox::RememberLocked(const v1::TrainerEvent& event) {
   if (event.has_start_epoch()) {
     start_epoch_ = event;
-    end_iteration_.reset();
+    last_end_ = std::exchange(end_iteration_, std::nullopt);
   } else if (event.has_end_iteration()) {
     end_iteration_ = event;
   }
@@ -85,6 +85,7 @@ void Outbox::Resume() {
   interrupted_ = false;
   if (end_iteration_) events_.push_front(*end_iteration_);
   if (start_epoch_) events_.push_front(*start_epoch_);
+  if (last_end_) events_.push_front(*last_end_);
   if (!recent_.empty()) {
     returned_.insert(returned_.begin(), recent_.begin(), recent_.end());
     recent_.clear();

@@ -39,8 +39,8 @@ class Outbox {
   void Interrupt();
 
   // A new stream is there. What the daemon may have lost with the old one stands first in the
-  // queue: the last returned steps, the current iteration and, if it was ended, its end. All of it
-  // may be known to the daemon already; it is the same news.
+  // queue: the last returned steps, the end of the iteration before, the current one and, if it was
+  // ended, its end. All of it may be known to the daemon already; it is the same news.
   void Resume();
 
   // Nothing more is accepted; what is in the queue can still be taken.
@@ -67,6 +67,7 @@ class Outbox {
   absl::Time returned_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // Taken already, and told again after Resume().
   std::deque<int64_t> recent_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::TrainerEvent> last_end_ ABSL_GUARDED_BY(mutex_);  // before start_epoch_
   std::optional<v1::TrainerEvent> start_epoch_ ABSL_GUARDED_BY(mutex_);
   std::optional<v1::TrainerEvent> end_iteration_ ABSL_GUARDED_BY(mutex_);
 };

@@ -84,6 +84,23 @@ TEST_CASE("Outbox: a new stream is told again what the old one may have lost", "
   CHECK(outbox.Take().value().has_end_iteration());
 }
 
+TEST_CASE("Outbox: a new stream is told that the iteration before the current one was left",
+          "[client]") {
+  Outbox outbox(/*returned_batch=*/2, kLong);
+  for (const auto& event : {StartEvent(0), EndEvent(0), StartEvent(1)}) {
+    REQUIRE(outbox.Push(event).ok());
+    REQUIRE(outbox.Take().has_value());
+  }
+
+  outbox.Interrupt();
+  outbox.Resume();
+  outbox.Close();
+
+  CHECK(outbox.Take().value().end_iteration().iterator() == 0);
+  CHECK(outbox.Take().value().start_epoch().iterator() == 1);
+  CHECK_FALSE(outbox.Take().has_value());
+}
+
 TEST_CASE("Outbox: after Close what is queued can be taken and nothing is added", "[client]") {
   Outbox outbox(/*returned_batch=*/100, kLong);
   outbox.Return(4);

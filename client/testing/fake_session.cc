@@ -194,6 +194,7 @@ v1::Step FakeSession::MakeStepLocked(bool idle) {
       sample->set_key(index_ * script_.samples + i);
     }
   }
+  if (index_ == script_.bad_at) step.mutable_tensors(0)->set_offset(uint64_t{1} << 40);
   CountLocked(&step);
   unreturned_[step.step_id()] = step;
   ++index_;

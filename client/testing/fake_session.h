@@ -32,6 +32,7 @@ struct FakeScript {
   int64_t fail_at = -1;     // instead of this step, a SessionFailure (FailedPrecondition)
   int64_t cut_at = -1;      // before this step the stream is cancelled, once
   bool all_dtypes = false;  // a tensor of every other type, named by it, with values 0 1 0 1
+  int64_t bad_at = -1;      // this step's first tensor lies outside the arena
   bool bad_arena = false;   // the descriptor handed over is not sealed
   std::string refuse;       // OpenSession fails with this text
   int64_t dp_size = 1;      // for the global counts: every rank has the same

@@ -222,6 +222,12 @@ bool JobRuntime::over() const {
                      [](const auto& entry) { return entry.second.runtime->ended(); });
 }
 
+bool JobRuntime::Retire() {
+  if (!failure().ok()) return true;
+  alignment_->Leave();
+  return alignment_->ended();
+}
+
 void JobRuntime::Stop() {
   std::vector<RankRuntime*> runtimes;
   {

@@ -25,7 +25,7 @@ namespace odb {
 // One incarnation of one job and stream at this node: the dp ranks that have trainers here, and
 // their agreement with the others. Knows nothing of sessions or processes.
 //
-//   Start -> (Join, calls of the replicas)* -> over() -> Stop
+//   Start -> (Join, calls of the replicas)* -> over() -> Retire()* -> Stop
 //
 // Ownership: shared by the job table and the streams of its trainers, which may outlast it there.
 // Threads: thread-safe; Join and Stop from one thread at a time. None of the calls that a failure
@@ -65,6 +65,10 @@ class JobRuntime {
   absl::Status failure() const;
   // Nothing will be served any more: it failed, or all sessions are closed and all ranks know it.
   bool over() const;
+
+  // For a job that is over: leaves the other nodes, and says whether they have left as well, or
+  // nobody waits for anybody any more. Then it may be stopped without disturbing them.
+  bool Retire();
 
   // Joins the threads of the ranks and stops the aligners; seconds. May be repeated.
   void Stop();

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -112,6 +113,7 @@ class JobTable final : public SessionHost {
   void Run();
   void LoseDeparted();
   void NoticeFailures();
+  std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> FinishedHere() const;
   std::vector<std::shared_ptr<JobRuntime>> TakeFinished();
   void OnProcessExit(uint64_t session);
 

@@ -119,7 +119,10 @@ class FakeAlignment final : public JobAlignment {
   void Fail(const absl::Status& status) override { Log(absl::StrCat("fail ", status.message())); }
   void Leave() override { Log("leave"); }
   absl::Status failure() const override { return absl::OkStatus(); }
-  bool ended() const override { return false; }
+  bool ended() const override {
+    MutexLock lock(mutex_);
+    return std::find(log_->begin(), log_->end(), "leave") != log_->end();
+  }
   AlignmentSnapshot Snapshot() const override {
     AlignmentSnapshot snapshot;
     snapshot.generation = Generation(1);

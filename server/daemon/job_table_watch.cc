@@ -103,28 +103,39 @@ void JobTable::NoticeFailures() {
   }
 }
 
-std::vector<std::shared_ptr<JobRuntime>> JobTable::TakeFinished() {
-  std::vector<std::shared_ptr<JobRuntime>> finished;
+// Jobs that are over here and have no open session, and no stream that still fetches a failure.
+std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> JobTable::FinishedHere() const {
+  std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> finished;
   MutexLock lock(&mutex_);
   const absl::Time now = absl::Now();
-  for (auto job = jobs_.begin(); job != jobs_.end();) {
-    const uint64_t number = job->first;
-    const bool served = std::any_of(streams_.begin(), streams_.end(), [number](const auto& stream) {
-      return stream.second == number;
+  for (const auto& [number, job] : jobs_) {
+    const uint64_t wanted = number;
+    const bool served = std::any_of(streams_.begin(), streams_.end(), [wanted](const auto& stream) {
+      return stream.second == wanted;
     });
-    const bool waited = now >= job->second.failed_at + options_.failure_kept;
+    const bool waited = now >= job.failed_at + options_.failure_kept;
     const bool open = !sessions_.OpenSessions(number).empty();
-    if (!job->second.runtime->over() || open || (served && !waited)) {
-      ++job;
-      continue;
+    if (job.runtime->over() && !open && (!served || waited)) {
+      finished.emplace_back(number, job.runtime);
     }
-    Launch& launch = launches_[job->second.local_key];
-    if (launch.current == number) launch.current = 0;
-    finished.push_back(job->second.runtime);
-    ++num_stopping_;
-    job = jobs_.erase(job);
   }
   return finished;
+}
+
+std::vector<std::shared_ptr<JobRuntime>> JobTable::TakeFinished() {
+  std::vector<std::shared_ptr<JobRuntime>> taken;
+  for (const auto& [number, runtime] : FinishedHere()) {
+    if (!runtime->Retire()) continue;  // other nodes still need it
+    MutexLock lock(&mutex_);
+    const auto job = jobs_.find(number);
+    if (job == jobs_.end()) continue;
+    Launch& launch = launches_[job->second.local_key];
+    if (launch.current == number) launch.current = 0;
+    jobs_.erase(job);
+    ++num_stopping_;
+    taken.push_back(runtime);
+  }
+  return taken;
 }
 
 std::vector<v1::JobStatus> JobTable::Snapshot() const {

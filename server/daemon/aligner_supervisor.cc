@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<AlignerSupervisor>> AlignerSupervisor::Start(Opti
   return supervisor;
 }
 
-AlignerSupervisor::~AlignerSupervisor() {
+void AlignerSupervisor::Shutdown() {
   Stop();
   {
     MutexLock lock(&mutex_);

@@ -50,12 +50,14 @@ class AlignerSupervisor {
 
   static absl::StatusOr<std::unique_ptr<AlignerSupervisor>> Start(Options options, Hooks hooks,
                                                                   Spawner* spawner);
-  ~AlignerSupervisor();
+  ~AlignerSupervisor() { Shutdown(); }
 
   // Starts the aligner of a rank. No-op for a rank that has one, or after Stop.
   void Add(Rank rank);
   // No further restart; aligners that do not exit in time are killed. Returns at once.
   void Stop();
+  // Stop, and waits until the aligners have ended and no hook runs any more. May be repeated.
+  void Shutdown();
 
   int restarts() const;
   std::vector<std::pair<Rank, int64_t>> pids() const;  // of the live ones, by rank

@@ -27,6 +27,13 @@ std::vector<Rank> ToRanks(const v1::RanksChanged& ranks) {
   return attached;
 }
 
+v1::ArbiterUpdate FailureUpdate(const absl::Status& status) {
+  v1::ArbiterUpdate update;
+  update.mutable_failed()->set_code(static_cast<int32_t>(status.code()));
+  update.mutable_failed()->set_message(std::string(status.message()));
+  return update;
+}
+
 }  // namespace
 
 constexpr absl::Duration ArbiterHost::kSignOfLife;
@@ -171,7 +178,10 @@ void ArbiterHost::TickLocked(absl::Time now) {
 void ArbiterHost::CarryLocked(const std::vector<ArbiterOutcome>& outcomes) {
   for (const ArbiterOutcome& outcome : outcomes) {
     if (const auto* refuse = std::get_if<RefuseMember>(&outcome)) {
-      nodes_[refuse->member].end = refuse->status;
+      // As an update, too: the reason of a call that is cut off does not always arrive.
+      Node& node = nodes_[refuse->member];
+      node.updates.push_back(FailureUpdate(refuse->status));
+      node.end = refuse->status;
       continue;
     }
     v1::ArbiterUpdate update;
@@ -184,8 +194,7 @@ void ArbiterHost::CarryLocked(const std::vector<ArbiterOutcome>& outcomes) {
       opened->set_nodes(start->nodes);
       for (const int node : start->rank_to_node) opened->add_rank_to_node(node);
     } else if (const auto* fail = std::get_if<FailJob>(&outcome)) {
-      update.mutable_failed()->set_code(static_cast<int32_t>(fail->status.code()));
-      update.mutable_failed()->set_message(std::string(fail->status.message()));
+      update = FailureUpdate(fail->status);
     } else {
       update.mutable_failed();  // OK: the job has ended in peace
     }

@@ -196,7 +196,10 @@ void RemoteArbiterLink::Write(Stream* stream, grpc::ClientContext* context) {
       if (reading_ended_) return;
       const absl::Time now = absl::Now();
       silent_ = now >= heard_ + ArbiterHost::kSilenceMax;
-      if (silent_) break;
+      if (silent_) {
+        context->TryCancel();  // ends the Read in progress
+        return;
+      }
       farewell = events_.empty() && stopping_;
       event = events_.empty() ? ranks_ : events_.front();
       if (!events_.empty()) events_.pop_front();
@@ -206,9 +209,10 @@ void RemoteArbiterLink::Write(Stream* stream, grpc::ClientContext* context) {
       stream->WritesDone();  // the arbiter reads all of it, then ends the call
       return;
     }
+    // False: the call has ended, and Read is about to say so. No cancelling here: it would replace
+    // the arbiter's reason.
     writing = stream->Write(event);
   }
-  context->TryCancel();  // ends the Read in progress, too
 }
 
 }  // namespace odb

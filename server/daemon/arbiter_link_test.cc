@@ -175,6 +175,21 @@ TEST_CASE("ArbiterLink: a digest that differs ends the link with key, values and
   CHECK(arbiter.seen.WaitForFailure() == end);
 }
 
+TEST_CASE("ArbiterLink: a rank that is attached elsewhere ends both nodes with one sentence",
+          "[arbiter][link]") {
+  ArbiterNode arbiter;
+  arbiter.Begin();
+  Seen remote;
+  const auto link = arbiter.Connect(Hello(1), &remote);
+  arbiter.link->Send(Ranks(0));
+  link->Send(Ranks(0));
+
+  const absl::Status failure = remote.WaitForFailure();
+
+  CHECK_THAT(failure, HasMessage("rank 0 is attached at node 0 (host0) and at node 1 (host1)"));
+  CHECK(arbiter.seen.WaitForFailure() == failure);
+}
+
 TEST_CASE("ArbiterLink: a wrong token is refused", "[arbiter][link]") {
   ArbiterNode arbiter;
   arbiter.Begin();

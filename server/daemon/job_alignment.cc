@@ -27,6 +27,8 @@ namespace {
 // An aligner that does not react to a new generation for this long is taken for dead.
 constexpr absl::Duration kSilenceMin = absl::Seconds(2);
 constexpr absl::Duration kSilenceMax = absl::Seconds(10);
+// How long a node that has left stays for the others, if it is destroyed before they have, too.
+constexpr absl::Duration kLinger = absl::Seconds(5);
 
 std::string HostName() {
   char name[256] = {};
@@ -153,6 +155,7 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
   std::unique_ptr<AlignerSupervisor> supervisor_;
 
   mutable Mutex mutex_;  // guards all below
+  CondVar ended_changed_;
   std::set<Rank> attached_ ABSL_GUARDED_BY(mutex_);
   std::vector<Rank> missing_ ABSL_GUARDED_BY(mutex_);
   int64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -224,11 +227,15 @@ JobAlignmentImpl::~JobAlignmentImpl() {
   Leave();
   {
     MutexLock lock(&mutex_);
+    const bool others = options_.multi_node && link_ != nullptr;
+    const absl::Time deadline = others ? absl::Now() + kLinger : absl::InfinitePast();
+    while (!ended_ && !ended_changed_.WaitUntil(&mutex_, deadline)) continue;
     ended_ = true;
   }
   deps_.registry->Remove(options_.job);
+  // Threads first: hub, supervisor and link call each other until all three stand still.
   if (hub_ != nullptr) hub_->Close();
-  supervisor_.reset();
+  if (supervisor_ != nullptr) supervisor_->Shutdown();
   link_.reset();
   if (host_ == nullptr) return;
   host_->Close();
@@ -282,6 +289,7 @@ bool JobAlignmentImpl::TakeFailure(const absl::Status& status) {
     if (!failure_.ok() || ended_ || status.ok()) return false;
     failure_ = status;
     ended_ = true;
+    ended_changed_.NotifyAll();
   }
   spdlog::error("job {}: {}", options_.job, std::string(status.message()));
   // Before the aligners go: what they leave behind must not look like a broken mesh.
@@ -310,6 +318,7 @@ void JobAlignmentImpl::End() {
   {
     MutexLock lock(&mutex_);
     if (std::exchange(ended_, true)) return;
+    ended_changed_.NotifyAll();
   }
   hub_->End(absl::CancelledError("the job has ended"));
   supervisor_->Stop();

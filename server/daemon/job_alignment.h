@@ -93,7 +93,9 @@ class JobAlignment {
   // not answer within attach_timeout is the job's error, not this call's.
   static absl::StatusOr<std::unique_ptr<JobAlignment>> Start(Options options, Dependencies deps);
 
-  virtual ~JobAlignment() = default;  // stops aligners and threads; bounded by a few seconds
+  // Leaves, and stops aligners and threads; with several nodes it first waits a few seconds for the
+  // others to leave as well.
+  virtual ~JobAlignment() = default;
 
   // All replicas of a rank have sessions here: starts its aligner, tells the arbiter.
   // InvalidArgument for a rank outside the job, FailedPrecondition if attached before; the job's

@@ -1,122 +1,16 @@
 #include "aligner/protocol/alignment_machine.h"
 
 #include <catch2/catch.hpp>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "aligner/protocol/describe.h"
+#include "aligner/protocol/machine_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace odb {
 namespace {
-
-const absl::Time kStart = absl::FromUnixSeconds(1000);
-constexpr uint64_t kConfig = 0xc0ffee;
-constexpr Generation kGen1(1);
-constexpr Generation kGen2(2);
-
-AlignmentMachine::Options TestOptions(int64_t rank = 0, int world_size = 2) {
-  AlignmentMachine::Options options;
-  options.rank = Rank(rank);
-  options.world_size = world_size;
-  options.config_digest = kConfig;
-  options.heartbeat_interval = absl::Seconds(1);
-  options.exchange_timeout = absl::Seconds(10);
-  return options;
-}
-
-template <typename T>
-const T* Find(const std::vector<Effect>& effects) {
-  for (const Effect& effect : effects) {
-    if (const T* found = std::get_if<T>(&effect)) return found;
-  }
-  return nullptr;
-}
-
-template <typename Record>
-const Record& Started(const std::vector<Effect>& effects) {
-  const StartExchange* start = Find<StartExchange>(effects);
-  REQUIRE(start != nullptr);
-  const Record* record = std::get_if<Record>(&start->record);
-  REQUIRE(record != nullptr);
-  return *record;
-}
-
-Offer ReadyOffer(int64_t round, int32_t length = 10) {
-  Offer offer;
-  offer.header.round = RoundId(round);
-  offer.header.state = OfferState::kReady;
-  offer.window.push_back(SampleShape{length, length, 0, 0, 77});
-  return offer;
-}
-
-Offer HeadOnly(int64_t round, OfferState state) {
-  Offer offer;
-  offer.header.round = RoundId(round);
-  offer.header.state = state;
-  return offer;
-}
-
-LocalState Closing(int64_t round, ClosingReason reason, int64_t position) {
-  LocalState state;
-  state.round = RoundId(round);
-  state.closing_reason = reason;
-  state.position = position;
-  return state;
-}
-
-// Rank `rank` of a world in which all ranks say the same: answers every exchange with copies of the
-// machine's own record, or of `peer` where a test wants another.
-class Fixture {
- public:
-  explicit Fixture(AlignmentMachine::Options options = TestOptions())
-      : options_(options), machine(options) {}
-
-  // Copies of the record in flight with the ranks filled in.
-  template <typename Record>
-  std::vector<Record> Table(const Record& own) const {
-    std::vector<Record> table(static_cast<size_t>(options_.world_size), own);
-    for (size_t i = 0; i < table.size(); ++i) SetRank(&table[i], Rank(static_cast<int64_t>(i)));
-    return table;
-  }
-
-  std::vector<Effect> Answer(std::vector<Effect> effects) {
-    const StartExchange* start = Find<StartExchange>(effects);
-    REQUIRE(start != nullptr);
-    const ExchangeTable table =
-        std::visit([this](const auto& own) { return ExchangeTable(Table(own)); }, start->record);
-    return machine.OnExchanged(now, start->id, table);
-  }
-
-  template <typename Record>
-  std::vector<Effect> AnswerWith(const std::vector<Effect>& effects, Rank rank, Record other) {
-    const StartExchange* start = Find<StartExchange>(effects);
-    REQUIRE(start != nullptr);
-    std::vector<Record> table = Table(std::get<Record>(start->record));
-    SetRank(&other, rank);
-    table[static_cast<size_t>(rank.value())] = other;
-    return machine.OnExchanged(now, start->id, table);
-  }
-
-  // Ready with an offer of `round`, and its offer exchange in flight.
-  std::vector<Effect> StartRound(int64_t round) {
-    ResumeState resume;
-    resume.last_completed_round = RoundId(round - 1);
-    Answer(machine.OnGeneration(now, kGen1, resume));
-    return machine.OnLocalOffer(now, ReadyOffer(round));
-  }
-
-  AlignmentMachine::Options options_;
-  AlignmentMachine machine;
-  absl::Time now = kStart;
-
- private:
-  static void SetRank(Offer* offer, Rank rank) { offer->header.rank = rank; }
-  template <typename Record>
-  static void SetRank(Record* record, Rank rank) {
-    record->rank = rank;
-  }
-};
 
 TEST_CASE("AlignmentMachine: a round goes resync, offer, plan, confirm, release",
           "[aligner][protocol]") {
@@ -305,37 +199,6 @@ TEST_CASE("AlignmentMachine: nothing follows a failure", "[aligner][protocol]") 
   CHECK(f.machine.OnTick(f.now + absl::Hours(1)).empty());
 }
 
-TEST_CASE("AlignmentMachine: an exchange that stays silent asks for a new generation",
-          "[aligner][protocol]") {
-  Fixture f;
-  std::vector<Effect> effects = f.StartRound(1);
-  const ExchangeId id = Find<StartExchange>(effects)->id;
-  CHECK(Find<SetTimer>(effects)->at == kStart + absl::Seconds(10));
-
-  SECTION("by itself, at exchange_timeout") {
-    CHECK(Find<RequestNewGeneration>(f.machine.OnTick(kStart + absl::Seconds(9))) == nullptr);
-    effects = f.machine.OnTick(kStart + absl::Seconds(10));
-    const RequestNewGeneration* request = Find<RequestNewGeneration>(effects);
-    REQUIRE(request != nullptr);
-    CHECK(request->broken == kGen1);
-    CHECK(request->reason ==
-          "the offer exchange of round 1 took longer than 10s (exchange_timeout)");
-    CHECK_FALSE(request->suspected.has_value());
-  }
-  SECTION("naming whom the transport suspects") {
-    effects = f.machine.OnExchangeFailed(f.now, id, "connection reset", Rank(1));
-    const RequestNewGeneration* request = Find<RequestNewGeneration>(effects);
-    REQUIRE(request != nullptr);
-    CHECK(request->reason == "connection reset");
-    CHECK(request->suspected == Rank(1));
-  }
-  CHECK(f.machine.phase_name() == "no mesh");
-  // What the broken mesh still says does not count.
-  CHECK(f.machine.OnExchanged(f.now, id, std::vector<Offer>(2)).empty());
-  CHECK(f.machine.OnExchangeFailed(f.now, id, "again", Rank(1)).empty());
-  CHECK(Find<RequestNewGeneration>(f.machine.OnTick(kStart + absl::Hours(1))) == nullptr);
-}
-
 TEST_CASE("AlignmentMachine: waiting for a plan has no deadline of its own",
           "[aligner][protocol]") {
   Fixture f;
@@ -384,127 +247,6 @@ TEST_CASE("AlignmentMachine: a wait without stall_timeout never ends", "[aligner
     REQUIRE(Find<ReportWaiting>(effects) != nullptr);
   }
   CHECK(Find<ReportWaiting>(effects)->waiting_for.at(0).since == kStart);
-}
-
-// Rank 0 with `resume` in a new generation where the other rank's record says `other_round`.
-std::vector<Effect> ResyncAgainst(Fixture* f, ResumeState resume, int64_t other_round) {
-  const std::vector<Effect> effects = f->machine.OnGeneration(f->now, kGen2, std::move(resume));
-  ResyncRecord other = Started<ResyncRecord>(effects);
-  other.last_completed_round = RoundId(other_round);
-  other.has_stored_offer = true;
-  other.has_planned_offer = true;
-  return f->AnswerWith(effects, Rank(1), other);
-}
-
-TEST_CASE("AlignmentMachine: a rank behind redoes the round with what it offered then",
-          "[aligner][protocol]") {
-  Fixture f;
-  ResumeState resume;
-  resume.last_completed_round = RoundId(4);
-  resume.planned_offer = ReadyOffer(5, /*length=*/33);
-  // Meanwhile its trainer left the loop: that is for round 6.
-  f.machine.OnLocalState(f.now, Closing(5, ClosingReason::kBreak, 3));
-
-  std::vector<Effect> effects = ResyncAgainst(&f, resume, 5);
-  const Offer& redone = Started<Offer>(effects);
-  CHECK(redone.header.state == OfferState::kReady);
-  CHECK(redone.header.generation == kGen2);
-  CHECK(redone.window.at(0).length == 33);
-
-  effects = f.Answer(effects);
-  REQUIRE(Find<DeliverGathered>(effects) != nullptr);
-  CHECK(Find<DeliverGathered>(effects)->generation == kGen2);
-  effects = f.Answer(f.machine.OnPlanned(f.now, kGen2, RoundId(5), 42));
-  CHECK(Find<ReleaseRound>(effects)->round == RoundId(5));
-}
-
-TEST_CASE("AlignmentMachine: a rank ahead repeats its offer and releases nothing again",
-          "[aligner][protocol]") {
-  Fixture f;
-  ResumeState resume;
-  resume.last_completed_round = RoundId(5);
-  resume.stored_plan_digest = 42;
-  resume.stored_offer = ReadyOffer(5, /*length=*/33);
-  f.machine.OnLocalOffer(f.now, ReadyOffer(6));
-
-  std::vector<Effect> effects = ResyncAgainst(&f, resume, 4);
-  CHECK(Started<Offer>(effects).header.round == RoundId(5));
-  CHECK(Started<Offer>(effects).window.at(0).length == 33);
-
-  effects = f.Answer(effects);
-  CHECK(Find<DeliverGathered>(effects) == nullptr);
-  CHECK(Started<ConfirmRecord>(effects).plan_digest == 42);
-  CHECK(Started<ConfirmRecord>(effects).round == RoundId(5));
-
-  effects = f.Answer(effects);
-  CHECK(Find<ReleaseRound>(effects) == nullptr);
-  CHECK(Started<Offer>(effects).header.round == RoundId(6));
-  CHECK(Started<Offer>(effects).header.plan_digest == 42);
-}
-
-TEST_CASE("AlignmentMachine: an abandoned round is redone as one", "[aligner][protocol]") {
-  Fixture f;
-  ResumeState resume;
-  resume.last_completed_round = RoundId(4);
-  resume.planned_offer = HeadOnly(5, OfferState::kClosing);
-  resume.planned_offer->header.closing_reason = ClosingReason::kBreak;
-
-  const std::vector<Effect> effects = f.Answer(ResyncAgainst(&f, resume, 5));
-
-  CHECK(Find<DeliverGathered>(effects)->decision == DecisionKind::kAbandon);
-}
-
-TEST_CASE("AlignmentMachine: a round that nobody completed starts over from what is true now",
-          "[aligner][protocol]") {
-  Fixture f;
-  ResumeState resume;
-  resume.last_completed_round = RoundId(4);
-  resume.planned_offer = ReadyOffer(5);
-  f.machine.OnLocalState(f.now, Closing(5, ClosingReason::kBreak, 3));
-
-  const std::vector<Effect> effects = ResyncAgainst(&f, resume, 4);
-
-  CHECK(Started<Offer>(effects).header.round == RoundId(5));
-  CHECK(Started<Offer>(effects).header.state == OfferState::kClosing);
-}
-
-TEST_CASE("AlignmentMachine: a redo that cannot complete is an error, not a wait",
-          "[aligner][protocol]") {
-  Fixture f;
-  ResumeState resume;
-  resume.last_completed_round = RoundId(4);
-  resume.planned_offer = ReadyOffer(5);
-  Offer other = HeadOnly(5, OfferState::kNotReady);
-  other.header.generation = kGen2;
-
-  const std::vector<Effect> effects = f.AnswerWith(ResyncAgainst(&f, resume, 5), Rank(1), other);
-
-  CHECK_THAT(Find<Fail>(effects)->status, HasMessage("round 5 was completed by some ranks"));
-}
-
-TEST_CASE("AlignmentMachine: a new generation replaces the old one in any phase",
-          "[aligner][protocol]") {
-  Fixture f;
-  std::vector<Effect> old = f.StartRound(1);
-  const int phase = GENERATE(0, 1, 2);  // in the offer exchange, planning, in the confirm exchange
-  if (phase >= 1) old = f.Answer(old);
-  if (phase >= 2) old = f.machine.OnPlanned(f.now, kGen1, RoundId(1), 42);
-
-  std::vector<Effect> effects = f.machine.OnGeneration(f.now, kGen2, ResumeState());
-  CHECK(Find<StartExchange>(effects)->id == ExchangeId{kGen2, 0});
-  effects = f.Answer(effects);
-  CHECK(Started<Offer>(effects).header.state == OfferState::kReady);  // kept, not asked for again
-
-  // Late words of generation 1 and of an older generation.
-  CHECK(f.machine.OnPlanned(f.now, kGen1, RoundId(1), 41).empty());
-  CHECK(f.machine.OnExchanged(f.now, ExchangeId{kGen1, 1}, std::vector<Offer>(2)).empty());
-  CHECK(f.machine.OnGeneration(f.now, kGen1, ResumeState()).empty());
-
-  effects = f.Answer(effects);
-  CHECK(Find<DeliverGathered>(effects)->generation == kGen2);
-  CHECK(f.machine.OnPlanned(f.now, kGen1, RoundId(1), 41).empty());
-  effects = f.machine.OnPlanned(f.now, kGen2, RoundId(1), 42);
-  CHECK(Started<ConfirmRecord>(effects).plan_digest == 42);
 }
 
 TEST_CASE("AlignmentMachine: what odbd may not do is refused by name", "[aligner][protocol]") {

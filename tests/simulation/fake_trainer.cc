@@ -44,8 +44,8 @@ void FakeTrainer::OnStep(std::optional<DeliveredStep> step) {
   const int64_t index = step->index;
   if (history_->tracing()) {
     history_->Trace(
-        absl::StrCat(absl::FormatTime(absl::RFC3339_full, simulator_->now(), absl::UTCTimeZone()),
-                     " rank ", rank_.value(), " takes step ", index, " of epoch ", epoch_, ": ",
+        absl::StrCat(absl::FormatTime("%M:%E6S", simulator_->now(), absl::UTCTimeZone()), " rank ",
+                     rank_.value(), " takes step ", index, " of epoch ", epoch_, ": ",
                      step->samples.size(), " samples"));
   }
   history_->OnStep(rank_, std::move(*step));

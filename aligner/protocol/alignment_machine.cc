@@ -333,7 +333,9 @@ bool AlignmentMachine::InExchange() const {
 }
 
 absl::Time AlignmentMachine::NextDeadline() const {
-  if (InExchange()) return phase_since_ + options_.exchange_timeout;
+  if (InExchange()) {
+    return phase_since_ + options_.exchange_timeout + options_.heartbeat_interval;
+  }
   if (phase_ == Phase::kHold) return phase_since_ + options_.heartbeat_interval;
   return absl::InfiniteFuture();
 }

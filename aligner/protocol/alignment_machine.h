@@ -61,7 +61,8 @@ class AlignmentMachine {
     // How long a rank that is not ready stays silent. Smaller: waits are seen sooner, more traffic.
     absl::Duration heartbeat_interval = absl::Seconds(1);
     // How long an exchange may take before the mesh counts as broken. Must exceed
-    // heartbeat_interval plus the slowest exchange and plan.
+    // heartbeat_interval plus the slowest exchange and plan. The machine itself gives up one
+    // heartbeat_interval later: a transport with this deadline may know whom to suspect.
     absl::Duration exchange_timeout = absl::Seconds(30);
     // How long one rank may hold up a round. Infinite: for ever, visibly.
     absl::Duration stall_timeout = absl::InfiniteDuration();

@@ -294,6 +294,24 @@ TEST_CASE("AlignmentMachine: a plan or a record that fails is the job's error",
   }
 }
 
+TEST_CASE("AlignmentMachine: what odbd offered reaches the others whole", "[aligner][protocol]") {
+  Fixture f;
+  f.Answer(f.machine.OnGeneration(f.now, kGen1, ResumeState()));
+  Offer offer = ReadyOffer(1);
+  offer.header.epoch = Epoch(4);
+  offer.header.iterator = 5;
+  offer.header.dropped = 6;
+  offer.header.modality_mask = 3;
+
+  const Offer sent = Started<Offer>(f.machine.OnLocalOffer(f.now, offer));
+
+  CHECK(sent.header.epoch == Epoch(4));
+  CHECK(sent.header.iterator == 5);
+  CHECK(sent.header.dropped == 6);
+  CHECK(sent.header.modality_mask == 3);
+  CHECK(sent.window == offer.window);
+}
+
 TEST_CASE("AlignmentMachine: position and waiting are those of the last state",
           "[aligner][protocol]") {
   Fixture f;

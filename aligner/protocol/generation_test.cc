@@ -25,11 +25,11 @@ TEST_CASE("AlignmentMachine: an exchange that stays silent asks for a new genera
   Fixture f;
   std::vector<Effect> effects = f.StartRound(1);
   const ExchangeId id = Find<StartExchange>(effects)->id;
-  CHECK(Find<SetTimer>(effects)->at == kStart + absl::Seconds(10));
+  CHECK(Find<SetTimer>(effects)->at == kStart + absl::Seconds(11));
 
-  SECTION("by itself, at exchange_timeout") {
-    CHECK(Find<RequestNewGeneration>(f.machine.OnTick(kStart + absl::Seconds(9))) == nullptr);
-    effects = f.machine.OnTick(kStart + absl::Seconds(10));
+  SECTION("by itself, one heartbeat after exchange_timeout") {
+    CHECK(Find<RequestNewGeneration>(f.machine.OnTick(kStart + absl::Seconds(10))) == nullptr);
+    effects = f.machine.OnTick(kStart + absl::Seconds(11));
     const RequestNewGeneration* request = Find<RequestNewGeneration>(effects);
     REQUIRE(request != nullptr);
     CHECK(request->broken == kGen1);

@@ -17,7 +17,8 @@ bool IsFatal(ClosingReason reason) {
 
 bool SameContent(const Offer& a, const Offer& b) {
   return a.header.state == b.header.state && a.header.epoch == b.header.epoch &&
-         a.header.iterator == b.header.iterator && a.window == b.window;
+         a.header.iterator == b.header.iterator && a.header.dropped == b.header.dropped &&
+         a.window == b.window;
 }
 
 }  // namespace
@@ -82,6 +83,7 @@ OfferHeader LocalView::HeadOf(RoundId round) const {
   head.epoch = offered.epoch;
   head.iterator = offered.iterator;
   head.modality_mask = offered.modality_mask;
+  head.dropped = offered.dropped;
   return head;
 }
 

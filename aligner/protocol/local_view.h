@@ -42,7 +42,8 @@ class LocalView {
   void SetState(const LocalState& state) { state_ = state; }
 
   // CLOSING if the trainer ended the iteration, else the offer if there is one of `round`, else
-  // NOT_READY. Fills what odbd knows: state, reasons, epoch, iterator, position, waiting, modality.
+  // NOT_READY. Fills what odbd knows: state, reasons, epoch, iterator, position, waiting, modality;
+  // and with an offer, dropped.
   OfferHeader HeadOf(RoundId round) const;
 
   // The samples of the offer of `round`, if HeadOf(round) is kReady.

@@ -8,11 +8,16 @@
 namespace odb {
 namespace {
 
-constexpr size_t kOfferHeadBytes = 88;
+constexpr size_t kOfferHeadBytes = 96;
 constexpr size_t kSampleBytes = 24;
 constexpr size_t kResyncBytes = 40;
 constexpr size_t kConfirmBytes = 40;
 constexpr uint8_t kOfferKind = 1;
+
+// Whoever adds a field gives it bytes here, in EncodeOffer and DecodeOffer, and a line in the test.
+static_assert(sizeof(OfferHeader) == 96, "OfferHeader has changed, and the wire has not");
+static_assert(sizeof(SampleShape) == 24, "SampleShape has changed, and the wire has not");
+
 constexpr uint8_t kResyncKind = 2;
 constexpr uint8_t kConfirmKind = 3;
 
@@ -84,6 +89,7 @@ absl::Status CheckHead(const OfferHeader& head, size_t num_samples) {
   RETURN_IF_ERROR(CheckNotNegative("round", head.round.value()));
   RETURN_IF_ERROR(CheckNotNegative("generation", head.generation.value()));
   RETURN_IF_ERROR(CheckNotNegative("position", head.position));
+  RETURN_IF_ERROR(CheckNotNegative("dropped", head.dropped));
   if ((head.state == OfferState::kReady) != (num_samples > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("an offer has samples if and only if it is READY; state ",
@@ -147,10 +153,11 @@ std::string RecordCodec::EncodeOffer(const Offer& offer) const {
   Put<int64_t>(&bytes, 40, head.round.value());
   Put<int64_t>(&bytes, 48, head.generation.value());
   Put<int64_t>(&bytes, 56, head.position);
-  Put<uint64_t>(&bytes, 64, head.config_digest);
-  Put<uint64_t>(&bytes, 72, head.plan_digest);
-  Put<uint32_t>(&bytes, 80, static_cast<uint32_t>(offer.window.size()));
-  Put<uint32_t>(&bytes, 84, static_cast<uint32_t>(window_max_));
+  Put<int64_t>(&bytes, 64, head.dropped);
+  Put<uint64_t>(&bytes, 72, head.config_digest);
+  Put<uint64_t>(&bytes, 80, head.plan_digest);
+  Put<uint32_t>(&bytes, 88, static_cast<uint32_t>(offer.window.size()));
+  Put<uint32_t>(&bytes, 92, static_cast<uint32_t>(window_max_));
   size_t offset = kOfferHeadBytes;
   for (const SampleShape& sample : offer.window) {
     Put<int32_t>(&bytes, offset, sample.length);
@@ -165,8 +172,8 @@ std::string RecordCodec::EncodeOffer(const Offer& offer) const {
 
 absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
   RETURN_IF_ERROR(CheckFrame(bytes, OfferRecordBytes(window_max_), kOfferKind));
-  RETURN_IF_ERROR(CheckRange("window_max", Get<uint32_t>(bytes, 84), window_max_, window_max_));
-  RETURN_IF_ERROR(CheckRange("the number of samples", Get<uint32_t>(bytes, 80), 0, window_max_));
+  RETURN_IF_ERROR(CheckRange("window_max", Get<uint32_t>(bytes, 92), window_max_, window_max_));
+  RETURN_IF_ERROR(CheckRange("the number of samples", Get<uint32_t>(bytes, 88), 0, window_max_));
   RETURN_IF_ERROR(CheckRange("state", Get<uint8_t>(bytes, 5), 0, 3));
   RETURN_IF_ERROR(CheckRange("not_ready_reason", Get<uint8_t>(bytes, 6), 0, 5));
   RETURN_IF_ERROR(CheckRange("closing_reason", Get<uint8_t>(bytes, 7), 0, 5));
@@ -185,9 +192,10 @@ absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
   head.round = RoundId(Get<int64_t>(bytes, 40));
   head.generation = Generation(Get<int64_t>(bytes, 48));
   head.position = Get<int64_t>(bytes, 56);
-  head.config_digest = Get<uint64_t>(bytes, 64);
-  head.plan_digest = Get<uint64_t>(bytes, 72);
-  const size_t num_samples = Get<uint32_t>(bytes, 80);
+  head.dropped = Get<int64_t>(bytes, 64);
+  head.config_digest = Get<uint64_t>(bytes, 72);
+  head.plan_digest = Get<uint64_t>(bytes, 80);
+  const size_t num_samples = Get<uint32_t>(bytes, 88);
   RETURN_IF_ERROR(CheckHead(head, num_samples));
   offer.window.reserve(num_samples);
   for (size_t i = 0; i < num_samples; ++i) {

@@ -22,6 +22,7 @@ Offer ReadyOffer(size_t num_samples) {
   offer.header.state = OfferState::kReady;
   offer.header.waiting = true;
   offer.header.position = 41;
+  offer.header.dropped = 6;
   offer.header.modality_mask = 3;
   offer.header.config_digest = 0xffeeddccbbaa9988;
   offer.header.plan_digest = 0x1122334455667788;
@@ -44,6 +45,7 @@ void CheckSame(const Offer& a, const Offer& b) {
   CHECK(a.header.closing_reason == b.header.closing_reason);
   CHECK(a.header.waiting == b.header.waiting);
   CHECK(a.header.position == b.header.position);
+  CHECK(a.header.dropped == b.header.dropped);
   CHECK(a.header.modality_mask == b.header.modality_mask);
   CHECK(a.header.config_digest == b.header.config_digest);
   CHECK(a.header.plan_digest == b.header.plan_digest);
@@ -77,8 +79,8 @@ TEST_CASE("RecordCodec: every offer comes back as it was, in one size", "[wire]"
   }
 
   const std::string bytes = codec.EncodeOffer(offer);
-  // 88 + 4 x 24
-  CHECK(bytes.size() == 184);
+  // 96 + 4 x 24
+  CHECK(bytes.size() == 192);
   CHECK(bytes.size() == OfferRecordBytes(kWindowMax));
   CHECK(bytes.size() == codec.sizes().offer);
 
@@ -91,16 +93,16 @@ TEST_CASE("RecordCodec: bytes are little endian at the documented offsets", "[wi
   const std::string bytes = RecordCodec(kWindowMax).EncodeOffer(ReadyOffer(1));
   CHECK(bytes.substr(0, 8) == std::string("\x01\0\0\0\x01\x01\0\0", 8));
   CHECK(bytes.substr(40, 8) == std::string("\x2c\x03\0\0\0\0\0\0", 8));  // round 812 = 0x32c
-  CHECK(bytes.substr(72, 8) == "\x88\x77\x66\x55\x44\x33\x22\x11");
-  CHECK(bytes.substr(80, 12) == std::string("\x01\0\0\0\x04\0\0\0\x64\0\0\0", 12));
-  CHECK(bytes.substr(112) == std::string(72, '\0'));  // three samples of room
+  CHECK(bytes.substr(80, 8) == "\x88\x77\x66\x55\x44\x33\x22\x11");
+  CHECK(bytes.substr(88, 12) == std::string("\x01\0\0\0\x04\0\0\0\x64\0\0\0", 12));
+  CHECK(bytes.substr(120) == std::string(72, '\0'));  // three samples of room
 }
 
 TEST_CASE("RecordCodec: a window without room is still a record", "[wire]") {
   const RecordCodec codec(0);
   Offer offer = ReadyOffer(0);
   offer.header.state = OfferState::kDry;
-  CHECK(codec.EncodeOffer(offer).size() == 88);
+  CHECK(codec.EncodeOffer(offer).size() == 96);
   CHECK(codec.DecodeOffer(codec.EncodeOffer(offer)).ok());
 }
 
@@ -156,14 +158,14 @@ TEST_CASE("RecordCodec: a damaged offer is refused in one sentence", "[wire]") {
       Damage{23, '\x80', "rank must be >= 0, got -9223372036854775805"},
       Damage{39, '\x80', "iterator must be >= 0"}, Damage{47, '\x80', "round must be >= 0"},
       Damage{55, '\x80', "generation must be >= 0"}, Damage{63, '\x80', "position must be >= 0"},
-      Damage{80, 0, "state 1 came with 0 samples"},
-      Damage{80, 5, "the number of samples must be in 0 .. 4, got 5"},
-      Damage{84, 5, "window_max must be in 4 .. 4, got 5"},
-      Damage{91, '\x80', "length of a sample must be >= 1, got -2147483548"},
-      Damage{95, '\x80', "loss_tokens of a sample must be >= 0"},
-      Damage{99, '\x80', "vision_load of a sample must be >= 0"},
-      Damage{103, '\x80', "waited_rounds of a sample must be >= 0"},
-      Damage{183, 9, "byte 183 of the record is padding and must be 0, got 9"});
+      Damage{71, '\x80', "dropped must be >= 0"}, Damage{88, 0, "state 1 came with 0 samples"},
+      Damage{88, 5, "the number of samples must be in 0 .. 4, got 5"},
+      Damage{92, 5, "window_max must be in 4 .. 4, got 5"},
+      Damage{99, '\x80', "length of a sample must be >= 1, got -2147483548"},
+      Damage{103, '\x80', "loss_tokens of a sample must be >= 0"},
+      Damage{107, '\x80', "vision_load of a sample must be >= 0"},
+      Damage{111, '\x80', "waited_rounds of a sample must be >= 0"},
+      Damage{191, 9, "byte 191 of the record is padding and must be 0, got 9"});
 
   bytes[damage.offset] = damage.value;
 
@@ -196,11 +198,11 @@ TEST_CASE("RecordCodec: a record of another size is refused with both sizes", "[
   const RecordCodec codec(kWindowMax);
   const std::string bytes = codec.EncodeOffer(ReadyOffer(1));
   CHECK_THAT(codec.DecodeOffer(bytes.substr(1)).status(),
-             HasMessage("the offer record has 183 bytes, not 184"));
+             HasMessage("the offer record has 191 bytes, not 192"));
   CHECK_THAT(codec.DecodeOffer("").status(), HasMessage("has 0 bytes"));
-  CHECK_THAT(codec.DecodeOffer(bytes + "x").status(), HasMessage("has 185 bytes"));
+  CHECK_THAT(codec.DecodeOffer(bytes + "x").status(), HasMessage("has 193 bytes"));
   CHECK_THAT(codec.DecodeResync(bytes).status(),
-             HasMessage("the resync record has 184 bytes, not 40"));
+             HasMessage("the resync record has 192 bytes, not 40"));
   CHECK_THAT(codec.DecodeConfirm("x").status(),
              HasMessage("the confirm record has 1 bytes, not 40"));
 }

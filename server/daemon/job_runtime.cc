@@ -88,8 +88,10 @@ absl::Status JobRuntime::StartAlignment() {
   options.window_max = config.window();
   options.multi_node = options_.shape.multi_node();
   options.is_arbiter = options_.shape.node == 0;
+  // With several nodes the arbiter's own aligners take the TCP way as well: the interface that
+  // routes there is the one that the other nodes can reach.
   options.rendezvous =
-      options.is_arbiter ? absl::StrCat("unix:", node_.socket_path) : options_.rendezvous;
+      options.multi_node ? options_.rendezvous : absl::StrCat("unix:", node_.socket_path);
   options.digests = node_.digests;
   options.config_digest = CombinedDigest(node_.digests);
   options.heartbeat_interval = ParsedDuration(config.heartbeat_interval());

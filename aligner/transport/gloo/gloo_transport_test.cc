@@ -2,7 +2,6 @@
 
 #include <signal.h>
 
-#include <atomic>
 #include <catch2/catch.hpp>
 #include <functional>
 #include <map>
@@ -149,7 +148,6 @@ TEST_CASE("F6: a rank that leaves is noticed by all others, and a new generation
 TEST_CASE("GlooTransport: a silent rank is named when the deadline passes", "[aligner][gloo]") {
   signal(SIGPIPE, SIG_IGN);
   MapStore store;
-  std::atomic<bool> done{false};
 
   const auto results = RunRanks<ExchangeResult>(2, [&](int rank) {
     const auto transport = MakeTransport(rank, 2, &store);

@@ -80,6 +80,9 @@ std::string NumericAddress(const sockaddr* address, socklen_t size) {
   return host;
 }
 
+// 0.0.0.0 and ::, which say where to listen, and nothing about routes.
+bool IsUnspecified(absl::string_view address) { return address == "0.0.0.0" || address == "::"; }
+
 }  // namespace
 
 absl::StatusOr<InterfaceAddress> ChooseInterface(const InterfaceRequest& request,
@@ -132,6 +135,7 @@ absl::StatusOr<std::string> LocalAddressTowards(absl::string_view target) {
   absl::string_view host = target.substr(0, colon);
   absl::ConsumePrefix(&host, "[");
   absl::ConsumeSuffix(&host, "]");
+  if (IsUnspecified(host)) return "";
   addrinfo hints{};
   hints.ai_socktype = SOCK_DGRAM;
   addrinfo* addresses = nullptr;

@@ -43,8 +43,9 @@ absl::StatusOr<InterfaceAddress> ChooseInterface(const InterfaceRequest& request
 // order. Errors: Internal.
 absl::StatusOr<std::vector<InterfaceAddress>> ListInterfaces();
 
-// The local address from which `target` (host:port, or unix:...: then "") is reached. Sends
-// nothing. Errors: InvalidArgument if the host is not known, Unavailable if there is no route.
+// The local address from which `target` (host:port; "" for unix:... and for 0.0.0.0) is reached.
+// Sends nothing. Errors: InvalidArgument if the host is not known, Unavailable if there is no
+// route.
 absl::StatusOr<std::string> LocalAddressTowards(absl::string_view target);
 
 }  // namespace odb

@@ -83,6 +83,8 @@ TEST_CASE("LocalAddressTowards: loopback is reached from loopback", "[aligner][i
   CHECK(*ipv4 == "127.0.0.1");
   REQUIRE(socket.ok());
   CHECK(socket->empty());
+  CHECK(LocalAddressTowards("0.0.0.0:29461").value() == "");
+  CHECK(LocalAddressTowards("[::]:29461").value() == "");
   CHECK_THAT(LocalAddressTowards("localhost").status(), HasMessage("must be host:port"));
 }
 

@@ -137,10 +137,13 @@ class Supervisor {
 
   void Load() {
     const absl::Status status = daemon_->Load();
-    if (status.ok()) AnnounceReady(ready_fd_);
-    MutexLock lock(&mutex_);
-    loaded_ = status;
+    {
+      MutexLock lock(&mutex_);
+      loaded_ = status;
+    }
     wake_.Notify();
+    // Last: whoever reads it may send a signal at once, and is to find a daemon that drains.
+    if (status.ok()) AnnounceReady(ready_fd_);
   }
 
   // Ends the process now: nothing is left but what the kernel cleans up.

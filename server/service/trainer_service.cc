@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/os/thread.h"
+#include "server/service/tsan_unseen.h"
 
 namespace odb {
 namespace {
@@ -98,6 +99,7 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
       if (end.ok()) end = end_;
     }
     stream_->End();  // first, so that who attaches again at once is not taken for a second one
+    const TsanUnseen unseen;
     Finish(ToGrpcStatus(end));
   }
 
@@ -106,7 +108,10 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
       MutexLock lock(&mutex_);
       writing_ = true;
     }
-    StartWrite(&update);
+    {
+      const TsanUnseen unseen;
+      StartWrite(&update);
+    }
     MutexLock lock(&mutex_);
     while (writing_) changed_.Wait(&mutex_);  // gRPC always answers: sent, or broken
     return !ended_;

@@ -1,0 +1,81 @@
+#include "server/daemon/job_alignment_wire.h"
+
+#include <unistd.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace odb {
+namespace {
+
+std::string HostName() {
+  char name[256] = {};
+  if (gethostname(name, sizeof name - 1) != 0) return "";
+  return name;
+}
+
+int64_t ToMicroseconds(absl::Duration duration) {
+  return duration == absl::InfiniteDuration() ? 0 : absl::ToInt64Microseconds(duration);
+}
+
+}  // namespace
+
+absl::Status ValidateOptions(const JobAlignment::Options& options) {
+  const auto invalid = [](absl::string_view name, const auto& got, absl::string_view allowed) {
+    return absl::InvalidArgumentError(absl::StrCat(name, " must be ", allowed, ", got ", got));
+  };
+  if (options.world_size < 1) return invalid("world_size", options.world_size, ">= 1");
+  if (options.window_max < 1) return invalid("window_max", options.window_max, ">= 1");
+  if (options.job_key.empty()) return invalid("job_key", "nothing", "given");
+  if (options.aligner_path.empty()) return invalid("aligner_path", "nothing", "given");
+  if (options.socket_path.empty()) return invalid("socket_path", "nothing", "given");
+  if (options.rendezvous.empty()) return invalid("rendezvous", "nothing", "given");
+  if (options.heartbeat_interval <= absl::ZeroDuration()) {
+    return invalid("heartbeat_interval", absl::FormatDuration(options.heartbeat_interval), "> 0");
+  }
+  if (options.exchange_timeout < 2 * options.heartbeat_interval) {
+    return invalid("exchange_timeout", absl::FormatDuration(options.exchange_timeout),
+                   ">= 2 x heartbeat_interval");
+  }
+  if (options.stall_timeout <= absl::ZeroDuration()) {
+    return invalid("stall_timeout", absl::FormatDuration(options.stall_timeout), "> 0 or inf");
+  }
+  return absl::OkStatus();
+}
+
+v1::AlignerSetup MakeSetup(const JobAlignment::Options& options) {
+  v1::AlignerSetup setup;
+  setup.set_world_size(options.world_size);
+  setup.set_window_max(options.window_max);
+  setup.set_heartbeat_interval_us(ToMicroseconds(options.heartbeat_interval));
+  setup.set_exchange_timeout_us(ToMicroseconds(options.exchange_timeout));
+  setup.set_stall_timeout_us(ToMicroseconds(options.stall_timeout));
+  setup.set_rendezvous(options.rendezvous);
+  setup.set_job_token(options.job_token);
+  setup.set_job_key(options.job_key);
+  setup.set_interface(options.interface);
+  setup.set_config_digest(options.config_digest);
+  setup.set_multi_node(options.multi_node);
+  return setup;
+}
+
+v1::NodeHello MakeHello(const JobAlignment::Options& options, const RecordCodec& codec) {
+  v1::NodeHello hello;
+  hello.set_wire_version(kWireVersion);
+  hello.set_job_key(options.job_key);
+  hello.set_job_token(options.job_token);
+  hello.set_node(options.node);
+  hello.set_world_size(options.world_size);
+  hello.set_host(HostName());
+  const auto add = [&hello](const std::string& key, const std::string& value) {
+    v1::Digest* const digest = hello.add_digests();
+    digest->set_key(key);
+    digest->set_value(value);
+  };
+  add("record_bytes", absl::StrCat(codec.sizes().offer));
+  for (const auto& [key, value] : options.digests) add(key, value);
+  return hello;
+}
+
+}  // namespace odb

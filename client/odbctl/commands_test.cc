@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "client/testing/fake_daemon.h"
 #include "proto/odb/v1/status.grpc.pb.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -24,7 +25,7 @@ class FakeStatusService final : public v1::StatusService::Service {
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                          v1::Status* reply) override {
     // A real deadline of the caller ends the call; until then nothing is answered.
-    while (silent && !context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    if (silent) WaitUntil([&] { return context->IsCancelled(); }, absl::Now() + absl::Minutes(1));
     reply->set_version("9.9");
     reply->set_limiter("pool");
     reply->set_limiter_text("pool starved: 3 of 4 threads busy");

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/os/mutex.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -22,7 +23,7 @@ class FakeHost final : public SessionHost {
   absl::StatusOr<v1::OpenSessionReply> OpenSession(
       const v1::OpenSessionRequest& request, const std::function<bool()>& cancelled) override {
     if (request.rank() < 0) return absl::InvalidArgumentError("rank must be >= 0, got -1");
-    while (request.stream() == "slow" && !cancelled()) absl::SleepFor(absl::Milliseconds(1));
+    if (request.stream() == "slow") WaitUntil(cancelled, absl::Now() + absl::Minutes(1));
     if (cancelled()) Log("cancelled");
     v1::OpenSessionReply reply;
     reply.set_session_id(1);

@@ -19,9 +19,9 @@ class Nodes(harness.Case):
         harness.write_corpus(self.data, 300)
         self.rendezvous = "127.0.0.1:%d" % free_port()
 
-    def node(self, number, flags=(), options=None):
+    def node(self, number, options=None, budget=1024):
         command = self.odbrun(
-            ["--data", self.data, "--token-budget", "1024", "--window", "64", "--rendezvous", self.rendezvous, *flags],
+            ["--data", self.data, "--token-budget", str(budget), "--window", "64", "--rendezvous", self.rendezvous],
             self.launcher(4, options or {}, nodes=2, node=number))
         return self.start(command, log="node%d.log" % number)
 
@@ -36,7 +36,7 @@ class Nodes(harness.Case):
 
     def test_another_budget_on_the_second_node_is_refused_by_name(self):
         options = {"expect_error": True}
-        nodes = [self.node(0, options=options), self.node(1, ["--token-budget", "2048"], options)]
+        nodes = [self.node(0, options), self.node(1, options, budget=2048)]
         for number, process in enumerate(nodes):
             self.finish(process, log="node%d.log" % number)
         for rank in self.results(4):

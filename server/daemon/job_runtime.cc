@@ -1,6 +1,8 @@
 #include "server/daemon/job_runtime.h"
 
 #include <spdlog/spdlog.h>
+#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -34,6 +36,14 @@ absl::Status CheckToken(const JobRuntime::Options& options, const v1::Config& co
   return absl::FailedPreconditionError(
       absl::StrCat("the job spans several nodes and rendezvous at ", options.rendezvous,
                    " is not on loopback: give all its daemons the same job_token"));
+}
+
+// Clock ticks since boot, as field 22 of /proc/<pid>/stat.
+uint64_t TicksSinceBoot() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const int64_t per_second = sysconf(_SC_CLK_TCK);
+  return static_cast<uint64_t>(now.tv_sec * per_second + now.tv_nsec * per_second / 1000000000);
 }
 
 }  // namespace
@@ -203,6 +213,7 @@ void JobRuntime::Fail(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (!failure_.ok() || stopped_) return;
     failure_ = status;
+    failed_ticks_ = TicksSinceBoot();
     for (const auto& [rank, slot] : ranks_) runtimes.push_back(slot.runtime.get());
   }
   SPDLOG_ERROR("job {} ({}) failed: {}", options_.job, options_.job_key,
@@ -214,6 +225,11 @@ void JobRuntime::Fail(const absl::Status& status) {
 absl::Status JobRuntime::failure() const {
   MutexLock lock(&mutex_);
   return failure_;
+}
+
+uint64_t JobRuntime::failed_ticks() const {
+  MutexLock lock(&mutex_);
+  return failed_ticks_;
 }
 
 bool JobRuntime::over() const {

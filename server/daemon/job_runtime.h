@@ -63,6 +63,8 @@ class JobRuntime {
   // The job ends at all nodes with this error, unless it has one.
   void Fail(const absl::Status& status);
   absl::Status failure() const;
+  // When it failed, in the unit of ProcessStartTime; 0 while it has not.
+  uint64_t failed_ticks() const;
   // Nothing will be served any more: it failed, or all sessions are closed and all ranks know it.
   bool over() const;
 
@@ -102,6 +104,7 @@ class JobRuntime {
   mutable Mutex mutex_;                                     // guards all below
   std::map<Rank, RankSlot> ranks_ ABSL_GUARDED_BY(mutex_);  // never erased; runtimes outlive calls
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  uint64_t failed_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -153,7 +153,8 @@ absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSession
         process.status().message(), "); both must share a PID namespace"));
   }
   MutexLock one_at_a_time(&opening_);
-  ASSIGN_OR_RETURN(const uint64_t number, FindOrStartJob(request, cancelled));
+  ASSIGN_OR_RETURN(const uint64_t number,
+                   FindOrStartJob(request, process->start_time(), cancelled));
   const std::shared_ptr<JobRuntime> job = FindJob(number);
   if (job == nullptr) return absl::UnavailableError("the job has just ended; open it again");
   ASSIGN_OR_RETURN(const HandoverToken token, NewHandoverToken());
@@ -197,6 +198,7 @@ std::shared_ptr<JobRuntime> JobTable::FindJob(uint64_t job) const {
 }
 
 absl::StatusOr<uint64_t> JobTable::FindOrStartJob(const v1::OpenSessionRequest& request,
+                                                  uint64_t start_time,
                                                   const std::function<bool()>& cancelled) {
   NoticeFailures();
   uint64_t current = 0;
@@ -207,7 +209,22 @@ absl::StatusOr<uint64_t> JobTable::FindOrStartJob(const v1::OpenSessionRequest& 
   }
   ASSIGN_OR_RETURN(const bool may_join, MayJoin(request, current));
   if (may_join) return current;
+  RETURN_IF_ERROR(CheckLate(request, start_time));
   return StartJob(request, cancelled);
+}
+
+// The error of the launch's last incarnation, for a trainer that belongs to it and comes too late.
+absl::Status JobTable::CheckLate(const v1::OpenSessionRequest& request, uint64_t start_time) {
+  MutexLock lock(&mutex_);
+  const auto launch = launches_.find(LocalJobKey(request));
+  if (launch == launches_.end()) return absl::OkStatus();
+  Failure& failure = launch->second.failure;
+  if (failure.job == 0 || failure.job != launch->second.last) return absl::OkStatus();
+  if (start_time >= failure.ticks) return absl::OkStatus();
+  const Rank rank(request.dp_rank());
+  if (sessions_.Holder({failure.job, rank, request.replica()}) != nullptr) return absl::OkStatus();
+  const bool is_new = failure.late_told.insert({rank, request.replica()}).second;
+  return is_new ? failure.status : absl::OkStatus();
 }
 
 // True: the place is free in `job`. False: a new incarnation is due. Errors: FailedPrecondition.

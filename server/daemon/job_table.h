@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,11 @@ namespace odb {
 // A launch of a program (LocalJobKey) has one incarnation at a time that takes sessions. It is
 // replaced by a new one when it failed, or when a trainer opens a place again that it had closed;
 // what is left of the old one is served to its end, and fenced off rank by rank.
+//
+// A trainer that comes late to a failed incarnation gets its error instead of a new incarnation,
+// where it would wait for trainers that have given up. Late is who started before the failure, by
+// the kernel's clock, and never had a session in that incarnation; torchrun's restart starts later.
+// It is told once: a process that had its session or its error and opens again wants a new try.
 //
 // Ownership: the daemon's. Threads: thread-safe. Own threads: "odb-jobs", which notices jobs that
 // are over and stops them, and that of TrainerWatch. Both end with Stop, which the destructor
@@ -85,10 +91,17 @@ class JobTable final : public SessionHost {
     uint64_t previous = 0;                          // the incarnation that it replaced; 0 = none
     absl::Time failed_at = absl::InfiniteFuture();  // when the table noticed
   };
+  struct Failure {
+    uint64_t job = 0;  // 0 = none
+    absl::Status status;
+    uint64_t ticks = 0;                            // when, as ProcessStartTime
+    std::set<std::pair<Rank, int32_t>> late_told;  // by rank and replica
+  };
   struct Launch {
     uint64_t current = 0;      // job that takes sessions; 0 = none
     uint64_t last = 0;         // job; may be over
     int64_t incarnations = 0;  // so far
+    Failure failure;           // the last one
   };
   // A session's trainer has ended, its stream may lag behind.
   struct Departure {
@@ -98,8 +111,10 @@ class JobTable final : public SessionHost {
 
   absl::Status WaitForPhase(const std::function<bool()>& cancelled) const;
   absl::StatusOr<uint64_t> FindOrStartJob(const v1::OpenSessionRequest& request,
+                                          uint64_t start_time,
                                           const std::function<bool()>& cancelled);
   absl::StatusOr<bool> MayJoin(const v1::OpenSessionRequest& request, uint64_t job);
+  absl::Status CheckLate(const v1::OpenSessionRequest& request, uint64_t start_time);
   absl::StatusOr<uint64_t> StartJob(const v1::OpenSessionRequest& request,
                                     const std::function<bool()>& cancelled);
   absl::Status AwaitEnd(uint64_t job, const std::function<bool()>& cancelled);

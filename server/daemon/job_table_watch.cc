@@ -99,6 +99,10 @@ void JobTable::NoticeFailures() {
     const auto job = jobs_.find(number);
     if (job != jobs_.end() && job->second.failed_at == absl::InfiniteFuture()) {
       job->second.failed_at = absl::Now();
+      Launch& launch = launches_[job->second.local_key];
+      if (launch.failure.job < number) {
+        launch.failure = {number, failure, runtime->failed_ticks(), {}};
+      }
     }
   }
 }

@@ -2,7 +2,6 @@
 
 import ctypes
 import logging
-import os
 import threading
 import time
 import weakref
@@ -10,6 +9,7 @@ from typing import Any, Iterator, Optional, Union
 
 from odbd import _library
 from odbd._batch import Batch, BatchMaker
+from odbd._client import Client
 from odbd._errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, Error
 from odbd._step import Step
 
@@ -76,70 +76,45 @@ class DataLoader:
             if limit is not None and limit < 1:
                 raise ValueError(f"{name} must be at least 1 or None, got {limit}")
         self._library = _library.load()
-        self._pid = os.getpid()
         self._idle = idle
         self._timeout = timeout
         self._limits = (max_steps or 0, max_samples or 0)
         self._next_epoch = 0
         self._iterator: Optional["weakref.ref[_Iterator]"] = None
         self._last_step: Optional[Step] = None
-        self._client: Optional[int] = self._library.odb_client_new()
-        self._finalizer = weakref.finalize(self, _close, self._library, self._client, self._pid)
-        try:
-            options = {
-                "socket": socket,
-                "idle": idle,
-                "prefetch": prefetch,
-                "dp_rank": dp_rank,
-                "dp_size": dp_size,
-                "replica": replica,
-                "replicas": replicas,
-                "stream": stream,
-                "connect_timeout_ms": _millis(connect_timeout),
-                "client_name": "odbd-python " + self._library.odb_version().decode(),
-            }
-            for name, value in options.items():
-                if value is not None:
-                    self._check(
-                        self._library.odb_client_set_option(
-                            self._client, name.encode(), str(value).encode()
-                        )
-                    )
-            self._open()
-            self._session = _library.SessionInfo()
-            self._check(
-                self._library.odb_client_session(
-                    self._client, ctypes.byref(self._session), ctypes.sizeof(self._session)
+        options = {
+            "socket": socket,
+            "idle": idle,
+            "prefetch": prefetch,
+            "dp_rank": dp_rank,
+            "dp_size": dp_size,
+            "replica": replica,
+            "replicas": replicas,
+            "stream": stream,
+            "connect_timeout_ms": _millis(connect_timeout),
+            "client_name": "odbd-python " + self._library.odb_version().decode(),
+        }
+        client = Client(self._library)
+        for name, value in options.items():
+            if value is not None:
+                client.call(
+                    self._library.odb_client_set_option, name.encode(), str(value).encode()
                 )
+        _open(client)
+        self._client: Optional[Client] = client
+        self._finalizer = weakref.finalize(self, client.close)
+        try:
+            session = _library.SessionInfo()
+            client.call(
+                self._library.odb_client_session, ctypes.byref(session), ctypes.sizeof(session)
             )
+            self._session = session
+            self._maker = BatchMaker(session.arena, session.arena_bytes, tensors, copy)
+            self._loss_weight = session.loss_scale.decode()
+            self._socket = session.socket.decode()
         except BaseException:
             self.close()
             raise
-        self._maker = BatchMaker(self._session.arena, self._session.arena_bytes, tensors, copy)
-        self._loss_weight = self._session.loss_scale.decode()
-        self._socket = self._session.socket.decode()
-
-    def _open(self) -> None:
-        # In a thread, so that Ctrl-C gets through while the daemon is waited for.
-        result = []
-        client, library = self._client, self._library
-        opening = threading.Thread(
-            target=lambda: result.append(library.odb_client_open(client)), daemon=True
-        )
-        opening.start()
-        logged = time.monotonic()
-        try:
-            while opening.is_alive():
-                opening.join(_SLICE_MS / 1000)
-                if time.monotonic() - logged >= _WAIT_LOG_SECONDS:
-                    logged = time.monotonic()
-                    _log.warning("waiting for odbd to open the session")
-        except BaseException:
-            # The thread still uses the client; it is left to it.
-            self._finalizer.detach()
-            self._client = None
-            raise
-        self._check(result[0])
 
     # --- Iterating -----------------------------------------------------------------------------
 
@@ -151,11 +126,9 @@ class DataLoader:
 
     def __iter__(self) -> Iterator[Batch]:
         """Begins an iteration. One that still runs is ended: its iterator raises Error from then on."""
-        self._check_usable()
+        client = self._usable_client()
         self._end_iterator("another iterator of this loader was started")
-        self._check(
-            self._library.odb_client_start_epoch(self._client, self._next_epoch, *self._limits)
-        )
+        client.call(self._library.odb_client_start_epoch, self._next_epoch, *self._limits)
         self._next_epoch += 1
         iterator = _Iterator(self)
         self._iterator = weakref.ref(iterator)
@@ -163,37 +136,35 @@ class DataLoader:
 
     def _next(self) -> Optional[Batch]:
         """The next batch; None at the end of the iteration."""
-        self._check_usable()
+        client = self._usable_client()
         handle = ctypes.c_void_p()
         started = time.monotonic()
         logged = started
         while True:
-            code = self._library.odb_client_next(self._client, _SLICE_MS, ctypes.byref(handle))
+            code = client.call(self._library.odb_client_next, _SLICE_MS, ctypes.byref(handle))
             if code == _library.OK:
                 batch = self._maker.make(handle.value, stand_in=self._idle == "stand-in")
                 self._last_step = batch.step
                 return batch
             if code == _library.END:
                 return None
-            if code != _library.TIMEOUT:
-                self._check(code)
             now = time.monotonic()
             if self._timeout is not None and now - started >= self._timeout:
                 raise Error(
                     DEADLINE_EXCEEDED,
                     f"no step came in {self._timeout:g} s from odbd at {self._socket}; it says: "
-                    + (self._waiting_text() or "nothing"),
+                    + (self._waiting_text(client) or "nothing"),
                 )
             if now - logged >= _WAIT_LOG_SECONDS:
                 logged = now
                 _log.warning(
                     "waiting for a step since %.0f s: %s",
                     now - started,
-                    self._waiting_text() or "no reason known",
+                    self._waiting_text(client) or "no reason known",
                 )
 
-    def _waiting_text(self) -> str:
-        return self._library.odb_client_waiting_text(self._client).decode(errors="replace")
+    def _waiting_text(self, client: Client) -> str:
+        return client.call(self._library.odb_client_waiting_text).decode(errors="replace")
 
     def _end_iterator(self, reason: str) -> None:
         iterator = self._iterator() if self._iterator is not None else None
@@ -203,9 +174,10 @@ class DataLoader:
 
     def _abandon(self) -> None:
         """An iterator was dropped before its end."""
-        if self._client is not None and os.getpid() == self._pid:
+        client = self._client
+        if client is not None:
             self._iterator = None
-            self._library.odb_client_end_iteration(self._client)
+            client.end_iteration()
 
     def __len__(self) -> int:
         raise TypeError(
@@ -303,20 +275,10 @@ class DataLoader:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
-    def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
-            raise Error(
-                FAILED_PRECONDITION,
-                f"this loader was opened by process {self._pid} and process {os.getpid()} was forked "
-                "from it: make a loader of its own there",
-            )
+    def _usable_client(self) -> Client:
         if self._client is None:
             raise Error(FAILED_PRECONDITION, "the loader is closed")
-
-    def _check(self, code: int) -> None:
-        if code < 0:
-            message = self._library.odb_last_error(self._client).decode(errors="replace")
-            raise Error(code, message)
+        return self._client
 
 
 class _Iterator:
@@ -351,11 +313,19 @@ class _Iterator:
         self.close()
 
 
-def _close(library: ctypes.CDLL, client: int, pid: int) -> None:
-    if os.getpid() != pid:  # a forked child: the session is the parent's
-        return
-    library.odb_client_close(client)
-    library.odb_client_free(client)
+def _open(client: Client) -> None:
+    """In a thread, so that Ctrl-C gets through while the daemon is waited for. After one the thread has the
+    client for itself, and with it the session that it may still get."""
+    result = []
+    opening = threading.Thread(target=lambda: result.append(client.open()), daemon=True)
+    opening.start()
+    logged = time.monotonic()
+    while opening.is_alive():
+        opening.join(_SLICE_MS / 1000)
+        if time.monotonic() - logged >= _WAIT_LOG_SECONDS:
+            logged = time.monotonic()
+            _log.warning("waiting for odbd to open the session")
+    client.check(result[0])
 
 
 def _millis(seconds: Optional[float]) -> Optional[int]:

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import unittest
 
@@ -130,6 +131,15 @@ class DeadDaemonTest(support.DaemonTest):
         with self.assertRaisesRegex(odbd.Error, "is gone"):
             iter(loader)
         self.assertEqual(batch["input_ids"][0, 1].item(), 1)
+
+    def test_a_daemon_that_has_no_time_is_waited_for(self):
+        daemon = self.daemon(steps=1)
+        daemon.process.send_signal(signal.SIGSTOP)
+        resume = threading.Timer(1.0, daemon.process.send_signal, [signal.SIGCONT])
+        resume.start()
+        self.addCleanup(resume.join)
+        with odbd.DataLoader(socket=daemon.socket) as loader:
+            self.assertEqual(sum(1 for _ in loader), 1)
 
     def test_a_refused_session_repeats_the_daemons_words(self):
         daemon = self.daemon(refuse="the daemon drains")

@@ -71,6 +71,8 @@ def main():
         if status not in ("PASSED", "FLAKY"):
             bad = max(bad, 1)
             print("FAILED: %s (%s)" % (label, status.lower()))
+        if status == "FLAKY":
+            print("FLAKY: %s failed before it passed" % label)
         reasons = []
         if "test.log" in files:
             with open(files["test.log"], encoding="utf-8", errors="replace") as log:

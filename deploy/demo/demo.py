@@ -14,7 +14,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 OUT = os.path.join(ROOT, "out", "demo")
 BIN = os.path.join(ROOT, "out", "bin")
-BUDGET, MAX_TOKENS, TRAIN, HELD_OUT, DEADLINE_S = 4096, 1024, 3200, 128, 600
+BUDGET, MAX_TOKENS, TRAIN, HELD_OUT, DEADLINE_S = 4096, 1024, 2000, 128, 600
 NAMES = {"fixed": "DataLoader, fixed batch", "grouped": "DataLoader, grouped by length", "odbd": "odbd"}
 
 sys.path.insert(0, HERE)

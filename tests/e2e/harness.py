@@ -18,7 +18,8 @@ import unittest
 import xml.sax.saxutils
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.environ.get("ODB_E2E_ROOT") or os.path.dirname(os.path.dirname(HERE))
+# Bazel starts tests in the root of their runfiles. Python follows the links there, so __file__ leads to the sources.
+ROOT = os.environ.get("ODB_E2E_ROOT") or (os.getcwd() if "TEST_SRCDIR" in os.environ else os.path.dirname(os.path.dirname(HERE)))
 PYTHON = "/usr/bin/python3"
 DEADLINE_S = 150
 TORCHRUN_FLAGS = ["-r", "9:3", "-t", "9:3"]  # Debian's PyTorch 1.13 on Python 3.11 crashes without

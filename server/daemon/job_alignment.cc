@@ -224,7 +224,6 @@ bool JobAlignmentImpl::TakeFailure(const absl::Status& status) {
     ended_ = true;
     ended_changed_.NotifyAll();
   }
-  spdlog::error("job {}: {}", options_.job, std::string(status.message()));
   // Before the aligners go: what they leave behind must not look like a broken mesh.
   hub_->End(status);
   if (supervisor_ != nullptr) supervisor_->Stop();

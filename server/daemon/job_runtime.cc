@@ -149,9 +149,26 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   return node_.make_rank(options, dependencies);
 }
 
+// Another dp rank joins: its replicas, and those of the present ones, must all run at this node.
+absl::Status JobRuntime::CheckReplicasHere() const {
+  const JobShape& shape = options_.shape;
+  MutexLock lock(&mutex_);
+  const int64_t num_ranks = static_cast<int64_t>(ranks_.size()) + 1;
+  if (num_ranks * shape.replicas <= shape.local_world_size) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the replicas of a dp rank must all run at one node: node ", shape.node, " has trainers of ",
+      num_ranks, num_ranks == 1 ? " dp rank" : " dp ranks", " with ", shape.replicas,
+      " replicas each, but only ", shape.local_world_size, " trainers"));
+}
+
 absl::Status JobRuntime::Join(Rank rank) {
   RETURN_IF_ERROR(failure());
   if (Find(rank) == nullptr) {
+    const absl::Status here = CheckReplicasHere();
+    if (!here.ok()) {
+      Fail(here);
+      return here;
+    }
     ASSIGN_OR_RETURN(auto runtime, MakeRank(rank));
     MutexLock lock(&mutex_);
     ranks_[rank].runtime = std::move(runtime);
@@ -177,7 +194,22 @@ RankRuntime* JobRuntime::Find(Rank rank) const {
   return found == ranks_.end() ? nullptr : found->second.runtime.get();
 }
 
+// `rank` starts an iteration; an error if a trainer that died will not.
+absl::Status JobRuntime::CheckNobodyDeparted(Rank rank, int64_t iteration) {
+  MutexLock lock(&mutex_);
+  int64_t& started = ranks_.at(rank).started;
+  started = std::max(started, iteration);
+  for (const Departed& departed : departed_) {
+    if (departed.iteration < iteration) return departed.error;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status JobRuntime::OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event) {
+  if (event.has_start_epoch()) {
+    const absl::Status all_here = CheckNobodyDeparted(rank, event.start_epoch().iterator());
+    if (!all_here.ok()) Fail(all_here);  // the rank below has it then
+  }
   const absl::Status status = Find(rank)->OnEvent(replica, event);
   // A client that breaks the rules cannot be served on, and the others cannot go on without it.
   if (absl::IsInvalidArgument(status)) {
@@ -196,7 +228,17 @@ void JobRuntime::Resume(Rank rank, int32_t replica, int64_t last_step_id) {
 }
 
 void JobRuntime::OnTrainerLost(Rank rank, int32_t replica, absl::string_view text) {
-  Find(rank)->OnTrainerLost(replica, text);
+  const absl::Status departure = Find(rank)->OnTrainerLost(replica, text);
+  if (departure.ok()) return;
+  SPDLOG_INFO("job {}: {}", options_.job, std::string(departure.message()));
+  bool is_missed = false;
+  {
+    MutexLock lock(&mutex_);
+    const int64_t last = ranks_.at(rank).started;
+    departed_.push_back({last, departure});
+    for (const auto& [other, slot] : ranks_) is_missed = is_missed || slot.started > last;
+  }
+  if (is_missed) Fail(departure);
 }
 
 absl::StatusOr<int> JobRuntime::arena_fd(Rank rank) const {

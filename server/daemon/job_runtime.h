@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -56,6 +57,8 @@ class JobRuntime {
   absl::Status OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event);
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(Rank rank, int32_t replica, absl::Time deadline);
   void Resume(Rank rank, int32_t replica, int64_t last_step_id);
+  // The trainer process died: fails the job, unless it was through with its last iteration and no
+  // rank here goes on to another one.
   void OnTrainerLost(Rank rank, int32_t replica, absl::string_view text);
   absl::StatusOr<int> arena_fd(Rank rank) const;  // valid as long as this object
   int64_t arena_bytes(Rank rank) const;
@@ -85,13 +88,21 @@ class JobRuntime {
  private:
   struct RankSlot {
     std::unique_ptr<RankRuntime> runtime;
-    int32_t joined = 0;  // replicas
+    int32_t joined = 0;    // replicas
+    int64_t started = -1;  // the furthest iteration that a replica started
+  };
+  // A trainer that died after its last step.
+  struct Departed {
+    int64_t iteration = 0;
+    absl::Status error;  // for who goes on to another iteration
   };
 
   JobRuntime(const Options& options, const NodeServices& node, std::unique_ptr<EpochViews> views);
   absl::Status StartAlignment();
   absl::StatusOr<std::unique_ptr<RankRuntime>> MakeRank(Rank rank);
   RankRuntime* Find(Rank rank) const;
+  absl::Status CheckReplicasHere() const;
+  absl::Status CheckNobodyDeparted(Rank rank, int64_t iteration);
   void AddAlignment(const AlignmentSnapshot& alignment, v1::JobStatus* status) const;
   void AddTotals(const RankRuntime::Totals& totals, v1::JobStatus* status) const;
 
@@ -103,6 +114,7 @@ class JobRuntime {
 
   mutable Mutex mutex_;                                     // guards all below
   std::map<Rank, RankSlot> ranks_ ABSL_GUARDED_BY(mutex_);  // never erased; runtimes outlive calls
+  std::vector<Departed> departed_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t failed_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -41,7 +42,18 @@ class JobTable::Stream final : public SessionStream {
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) override {
     const absl::Status fenced = Check();
     if (absl::IsAborted(fenced) && IsFence(fenced)) return fenced;
-    return job_->NextUpdate(rank(), replica(), deadline);
+    if (!end_.has_value()) {
+      ASSIGN_OR_RETURN(v1::TrainerUpdate update, job_->NextUpdate(rank(), replica(), deadline));
+      if (!update.has_epoch_end()) return update;
+      end_ = std::move(update);
+    }
+    // A trainer that died before its last step fails the epoch; with its end it would be too late.
+    if (!table_->AwaitDepartures(session_.place.job, deadline)) {
+      return absl::DeadlineExceededError("a trainer has ended");
+    }
+    v1::TrainerUpdate end = *std::exchange(end_, std::nullopt);
+    if (!job_->failure().ok()) return job_->NextUpdate(rank(), replica(), deadline);
+    return end;
   }
 
   void End() override {
@@ -68,6 +80,7 @@ class JobTable::Stream final : public SessionStream {
   const std::shared_ptr<JobRuntime> job_;  // the other owner is the table
   const SessionTable::Session session_;    // as it was when the stream began
   const int64_t stream_;
+  std::optional<v1::TrainerUpdate> end_;  // of an epoch, not given yet; of NextUpdate's thread
 };
 
 absl::Status JobTable::Start() {

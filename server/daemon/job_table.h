@@ -132,6 +132,11 @@ class JobTable final : public SessionHost {
   std::vector<std::shared_ptr<JobRuntime>> TakeFinished();
   void OnProcessExit(uint64_t session);
 
+  // Waits until of no trainer of the job that has ended it is open whether that fails the job.
+  // False: the deadline came first.
+  bool AwaitDepartures(uint64_t job, absl::Time deadline);
+  bool IsDepartingLocked(uint64_t job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const Options options_;
   NodeServices node_;  // constant from Accept on
 
@@ -148,6 +153,7 @@ class JobTable final : public SessionHost {
   int num_stopping_ ABSL_GUARDED_BY(mutex_) = 0;                 // jobs taken out, not stopped yet
   std::map<int64_t, uint64_t> streams_ ABSL_GUARDED_BY(mutex_);  // number -> job
   std::vector<Departure> departures_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> losing_ ABSL_GUARDED_BY(mutex_);  // jobs that are being told of a departure
   std::vector<v1::JobStatus> ended_ ABSL_GUARDED_BY(mutex_);  // newest first
   v1::Coverage ended_coverage_ ABSL_GUARDED_BY(mutex_);
 

@@ -82,5 +82,107 @@ TEST_CASE("JobTable: a trainer that had its session in the failed job opens a ne
   CHECK(f.keys.size() == 2);
 }
 
+// Rank 0 by a process of its own, rank 1 by this one, both in iteration 0.
+struct TwoRanks {
+  TwoRanks() : trainer(fixture.spawner.get()) {
+    Attach(fixture.Request(0, 2, trainer.pid(), trainer.start_time()), &other_stream);
+    Attach(fixture.Own(1, 2), &stream);
+    REQUIRE(Start(other_stream.get(), 0).ok());
+    REQUIRE(Start(stream.get(), 0).ok());
+  }
+  void Attach(const v1::OpenSessionRequest& request, std::unique_ptr<SessionStream>* to) {
+    const auto opened = fixture.Open(request);
+    REQUIRE(opened.ok());
+    auto attached = fixture.table.Attach(opened->session_id(), 0);
+    REQUIRE(attached.ok());
+    *to = std::move(*attached);
+  }
+  absl::Status Start(SessionStream* who, int64_t iterator) {
+    v1::TrainerEvent event;
+    event.mutable_start_epoch()->set_iterator(iterator);
+    return who->OnEvent(event);
+  }
+  std::string Loss() const {
+    return absl::StrCat("rank 0 lost: pid ", trainer.pid(), " ended without closing its loader");
+  }
+
+  Fixture fixture;
+  Sleeper trainer;
+  std::unique_ptr<SessionStream> other_stream;  // stays open beyond the trainer's end
+  std::unique_ptr<SessionStream> stream;
+};
+
+TEST_CASE("JobTable: a trainer that died is told to the others instead of the epoch's end",
+          "[job_table]") {
+  TwoRanks f;
+  f.trainer.Kill();
+  f.fixture.ranks.at(1)->PutEpochEnd();
+
+  const auto update = f.stream->NextUpdate(Soon());
+
+  REQUIRE(update.ok());
+  REQUIRE(update->has_failure());
+  CHECK(update->failure().message() == f.Loss());
+}
+
+TEST_CASE("JobTable: the epoch's end is given while all trainers live", "[job_table]") {
+  TwoRanks f;
+  f.fixture.ranks.at(1)->PutEpochEnd();
+
+  const auto update = f.stream->NextUpdate(Soon());
+
+  REQUIRE(update.ok());
+  CHECK(update->has_epoch_end());
+}
+
+TEST_CASE("JobTable: a process that ends after its last step counts as closed", "[job_table]") {
+  TwoRanks f;
+  f.fixture.ranks.at(0)->SetFinished();
+  f.trainer.Kill();
+  f.fixture.ranks.at(1)->PutEpochEnd();
+
+  const auto update = f.stream->NextUpdate(Soon());
+
+  REQUIRE(update.ok());
+  CHECK(update->has_epoch_end());
+  f.fixture.Close(f.stream.get());
+  f.other_stream->End();
+  CHECK(f.fixture.table.WaitIdle(Soon()).ok());
+  REQUIRE(f.fixture.table.Snapshot().size() == 1);
+  CHECK(f.fixture.table.Snapshot()[0].state() == "ended");
+}
+
+TEST_CASE("JobTable: who goes on after a process ended is told which", "[job_table]") {
+  TwoRanks f;
+  f.fixture.ranks.at(0)->SetFinished();
+  f.trainer.Kill();
+
+  f.Start(f.stream.get(), 1).IgnoreError();  // before its end is noticed, or after
+
+  const auto update = f.stream->NextUpdate(Soon());
+  REQUIRE(update.ok());
+  CHECK(update->failure().message() == f.Loss());
+}
+
+TEST_CASE("JobTable: replicas of one dp rank at two nodes are refused", "[job_table]") {
+  Fixture f;
+  v1::OpenSessionRequest first = f.Own(0, 4);
+  first.set_local_world_size(2);
+  first.set_dp_size(2);
+  first.set_replicas(2);
+  v1::OpenSessionRequest second = first;
+  second.set_rank(1);
+  second.set_local_rank(1);
+  second.set_dp_rank(1);
+  REQUIRE(f.Open(first).ok());
+
+  // Each of the two dp ranks has its other replica at the other node.
+  CHECK(f.Open(second).status().message() ==
+        "the replicas of a dp rank must all run at one node: node 0 has trainers of 2 dp ranks "
+        "with 2 replicas each, but only 2 trainers");
+  REQUIRE_FALSE(f.AlignmentLog().empty());
+  CHECK_THAT(f.AlignmentLog()[0], Catch::StartsWith("fail the replicas of a dp rank"));
+}
+
 }  // namespace
 }  // namespace odb

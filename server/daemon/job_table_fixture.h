@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <deque>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -57,17 +58,30 @@ class FakeRank final : public RankRuntime {
         update.mutable_failure()->set_message(std::string(failure_.message()));
         return update;
       }
+      if (!updates_.empty()) {
+        v1::TrainerUpdate update = updates_.front();
+        updates_.pop_front();
+        return update;
+      }
       if (changed_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("nothing");
     }
   }
   void Resume(int32_t replica, int64_t last_step_id) override {
     Note(absl::StrCat("resume ", replica, " ", last_step_id));
   }
-  void OnTrainerLost(int32_t replica, absl::string_view text) override {
+  absl::Status OnTrainerLost(int32_t replica, absl::string_view text) override {
     const absl::Status status =
         absl::AbortedError(absl::StrCat("rank ", options_.rank.value(), " lost: ", text));
+    {
+      MutexLock lock(&mutex_);
+      if (finished_) {
+        ++closed_;
+        return status;
+      }
+    }
     Fail(status);
     on_failed_(status);
+    return absl::OkStatus();
   }
   void Fail(const absl::Status& status) override {
     MutexLock lock(&mutex_);
@@ -92,6 +106,17 @@ class FakeRank final : public RankRuntime {
     return notes_;
   }
 
+  void PutEpochEnd() {
+    MutexLock lock(&mutex_);
+    updates_.emplace_back().mutable_epoch_end();
+    changed_.NotifyAll();
+  }
+  // Its trainer is through with its last iteration.
+  void SetFinished() {
+    MutexLock lock(&mutex_);
+    finished_ = true;
+  }
+
  private:
   void Note(const std::string& text) {
     MutexLock lock(&mutex_);
@@ -105,6 +130,8 @@ class FakeRank final : public RankRuntime {
   CondVar changed_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<v1::TrainerUpdate> updates_ ABSL_GUARDED_BY(mutex_);
   int32_t closed_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
@@ -170,6 +197,7 @@ struct Fixture {
     config.add_data(path);
     config.set_token_budget(100);
     config.set_pad_to_multiple_of(1);
+    config.set_rendezvous("127.0.0.1:1");
     for (auto* duration : {config.mutable_heartbeat_interval(), config.mutable_exchange_timeout(),
                            config.mutable_stall_timeout(), config.mutable_attach_timeout()}) {
       *duration = "10s";
@@ -184,6 +212,7 @@ struct Fixture {
       ranks.push_back(rank.get());
       return absl::StatusOr<std::unique_ptr<RankRuntime>>(std::move(rank));
     };
+    node.serve_rendezvous = [](const std::string&) { return absl::OkStatus(); };
     node.make_alignment = [this](const JobAlignment::Options& options) {
       keys.push_back(options.job_key);
       return absl::StatusOr<std::unique_ptr<JobAlignment>>(

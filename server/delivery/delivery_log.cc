@@ -54,6 +54,14 @@ const v1::TrainerUpdate* DeliveryLog::Next(int32_t replica) {
   return nullptr;
 }
 
+const v1::TrainerUpdate* DeliveryLog::Peek(int32_t replica) const {
+  const auto who = static_cast<size_t>(replica);
+  for (auto entry = entries_.lower_bound(next_[who]); entry != entries_.end(); ++entry) {
+    if (!entry->second.done[who]) return &entry->second.update;
+  }
+  return nullptr;
+}
+
 void DeliveryLog::Rewind(int32_t replica, int64_t last_step_id) {
   const auto who = static_cast<size_t>(replica);
   next_[who] = sequence_;

@@ -40,8 +40,10 @@ class DeliveryLog {
   void AddStep(LoggedStep step);
   void AddEnd(v1::TrainerUpdate end);
 
-  // The next update for a replica, nullptr if there is none; it stays in the log.
+  // The next update for a replica, nullptr if there is none; it stays in the log. Next counts as
+  // giving it, Peek does not.
   const v1::TrainerUpdate* Next(int32_t replica);
+  const v1::TrainerUpdate* Peek(int32_t replica) const;
   // Gives again what the replica has not returned, after step `last_step_id`.
   void Rewind(int32_t replica, int64_t last_step_id);
 

@@ -285,7 +285,9 @@ absl::StatusOr<v1::TrainerUpdate> RankRuntimeImpl::NextUpdate(int32_t replica,
           update.mutable_failure()->set_message(std::string(failure_.message()));
           return update;
         }
-        if (const v1::TrainerUpdate* const update = log_.Next(replica)) {
+        const v1::TrainerUpdate* const update =
+            HoldsEndLocked(replica) ? nullptr : log_.Next(replica);
+        if (update != nullptr) {
           channel.last_update = absl::Now();
           return *update;
         }
@@ -314,28 +316,6 @@ void RankRuntimeImpl::Resume(int32_t replica, int64_t last_step_id) {
   log_.Rewind(replica, last_step_id);
   channels_[static_cast<size_t>(replica)] = Channel();
   changed_.NotifyAll();
-}
-
-void RankRuntimeImpl::OnTrainerLost(int32_t replica, absl::string_view text) {
-  std::string sentence;
-  {
-    MutexLock lock(&mutex_);
-    if (group_.closed(replica) || !failure_.ok()) return;
-    lost_ = true;
-    sentence = absl::StrCat("rank ", options_.rank.value());
-    if (options_.replicas > 1) absl::StrAppend(&sentence, ", replica ", replica);
-    const int64_t taken = group_.taken(replica);
-    absl::StrAppend(&sentence, " lost its trainer: ", text, "; ");
-    if (taken > 0) {
-      absl::StrAppend(&sentence, "the last step it took was ", taken - 1, " of iteration ",
-                      group_.iterator(replica));
-    } else {
-      absl::StrAppend(&sentence, "it had taken no step of iteration ",
-                      std::max<int64_t>(0, group_.iterator(replica)));
-    }
-  }
-  pipeline_.Fail(ClosingReason::kTrainerLost, absl::AbortedError(sentence));
-  FailOwn(absl::AbortedError(sentence));
 }
 
 void RankRuntimeImpl::Fail(const absl::Status& status) {

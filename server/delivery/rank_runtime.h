@@ -30,7 +30,8 @@ namespace odb {
 //   Create -> Start -> (OnEvent | NextUpdate | Resume)* -> Stop
 //
 // Replicas get the same steps. An epoch starts when all of them started it and ends early when all
-// left it, at one step; a step's memory is free when all returned it.
+// left it, at one step; a step's memory is free when all returned it. The end of an epoch is given
+// to a replica once it took its last step, not ahead of it as steps are.
 //
 // Ownership: the job's; the dependencies must outlive it. Threads: thread-safe; per replica one
 // thread at a time in NextUpdate. Own threads: "odb-pipe-<rank>", "odb-asm-<rank>", joined by Stop,
@@ -114,8 +115,10 @@ class RankRuntime {
   virtual void Resume(int32_t replica, int64_t last_step_id) = 0;
 
   // The trainer process died (`text`: "pid 4711 was killed by signal 9"): fails the rank, unless
-  // the replica closed its session before.
-  virtual void OnTrainerLost(int32_t replica, absl::string_view text) = 0;
+  // the replica closed its session before, or is through with its last iteration (took all steps of
+  // it, or left it): then it counts as closed. OK, or in the last case what a rank must be told
+  // that goes on to another iteration.
+  virtual absl::Status OnTrainerLost(int32_t replica, absl::string_view text) = 0;
 
   // The job failed elsewhere: every replica gets `status`. Does not call on_failed.
   virtual void Fail(const absl::Status& status) = 0;

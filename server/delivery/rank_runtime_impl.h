@@ -25,8 +25,9 @@
 
 namespace odb {
 
-// What RankRuntime::Create makes. Its parts lie in three files: events, updates and failures in
-// rank_runtime.cc, the assembler thread in rank_assembly.cc, what people see in rank_status.cc.
+// What RankRuntime::Create makes. Its parts lie in four files: events, updates and failures in
+// rank_runtime.cc, trainers that died in rank_loss.cc, the assembler thread in rank_assembly.cc,
+// what people see in rank_status.cc.
 //
 // Locks: mutex_ is never held while the pipeline, the queue or a callback is called into; arena,
 // ledger and coverage have locks of their own, taken under it.
@@ -41,7 +42,7 @@ class RankRuntimeImpl final : public RankRuntime {
   absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override;
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
   void Resume(int32_t replica, int64_t last_step_id) override;
-  void OnTrainerLost(int32_t replica, absl::string_view text) override;
+  absl::Status OnTrainerLost(int32_t replica, absl::string_view text) override;
   void Fail(const absl::Status& status) override;
   v1::RankStatus Snapshot() const override;
   Totals totals() const override;
@@ -77,6 +78,11 @@ class RankRuntimeImpl final : public RankRuntime {
 
   void FailOwn(const absl::Status& status);
   bool SetFailure(const absl::Status& status);
+  // Of a replica whose trainer died.
+  std::string DescribeLossLocked(int32_t replica, absl::string_view text) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool CloseFinishedLocked(int32_t replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HoldsEndLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsBlockedLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string DescribeWait(int32_t replica) const;
 

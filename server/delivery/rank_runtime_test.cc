@@ -109,7 +109,7 @@ TEST_CASE("RankRuntime: a trainer that died ends the epoch on all ranks", "[deli
     if (rank != Rank(2)) return trainer->RunEpoch(Epoch(0));
     const absl::Status status = trainer->Start(Epoch(0));
     if (status.ok()) trainer->Next().IgnoreError();
-    world.runtime(2)->OnTrainerLost(0, "pid 4711 was killed by signal 9");
+    world.runtime(2)->OnTrainerLost(0, "pid 4711 was killed by signal 9").IgnoreError();
     return status;
   });
 
@@ -121,6 +121,60 @@ TEST_CASE("RankRuntime: a trainer that died ends the epoch on all ranks", "[deli
         "rank 2 lost its trainer: pid 4711 was killed by signal 9; the last step it took was 0 of "
         "iteration 0");
   CHECK(world.runtime(2)->Snapshot().state() == "lost");
+}
+
+TEST_CASE("RankRuntime: a trainer that died after its last step counts as closed", "[delivery]") {
+  RankWorld world(SmallWorld(2));
+  for (const absl::Status& status :
+       world.Run([](FakeTrainer*trainer, Rank) { return trainer->RunEpoch(Epoch(0)); })) {
+    REQUIRE(status.ok());
+  }
+  const size_t last = world.trainer(1)->steps.size() - 1;
+
+  const absl::Status departure = world.runtime(1)->OnTrainerLost(0, "pid 4711 ended");
+
+  CHECK(departure == absl::AbortedError(absl::StrCat(
+                         "rank 1 lost its trainer: pid 4711 ended; the last step it took was ",
+                         last, " of iteration 0")));
+  CHECK(world.trainer(0)->Close().ok());
+  CHECK(world.runtime(1)->Snapshot().state() != "lost");
+  CHECK(world.runtime(1)->OnTrainerLost(0, "again").ok());
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (!world.runtime(1)->ended() && absl::Now() < deadline) {
+    CHECK_THAT(world.runtime(1)->NextUpdate(0, absl::Now() + absl::Milliseconds(5)).status(),
+               HasCode(absl::StatusCode::kDeadlineExceeded));
+  }
+  CHECK(world.runtime(1)->ended());
+}
+
+TEST_CASE("RankRuntime: an epoch's end comes after the last step was taken", "[delivery]") {
+  RankWorld::Options options = SmallWorld(1);
+  options.files = {{30, 40, 50}};
+  options.rank.prefetch_steps = 8;
+  RankWorld world(options);
+  RankRuntime* const runtime = world.runtime(0);
+  v1::TrainerEvent event;
+  event.mutable_start_epoch();
+  REQUIRE(runtime->OnEvent(0, event).ok());
+  int64_t given = 0;
+  bool is_last = false;
+  while (!is_last) {
+    const auto update = runtime->NextUpdate(0, absl::Now() + absl::Seconds(60));
+    REQUIRE(update.ok());
+    REQUIRE(update->has_step());
+    given = update->step().index() + 1;
+    is_last = update->step().emitted_samples() == update->step().total_samples();
+  }
+  // All is given and nothing taken.
+  CHECK_THAT(runtime->NextUpdate(0, absl::Now() + absl::Milliseconds(100)).status(),
+             HasCode(absl::StatusCode::kDeadlineExceeded));
+
+  event.mutable_progress()->set_taken(given);
+  REQUIRE(runtime->OnEvent(0, event).ok());
+
+  const auto update = runtime->NextUpdate(0, absl::Now() + absl::Seconds(60));
+  REQUIRE(update.ok());
+  CHECK(update->epoch_end().steps() == given);
 }
 
 TEST_CASE("RankRuntime: a rank that starts another epoch than a closed one is told", "[delivery]") {

@@ -134,7 +134,16 @@ def check_readmes(paths):
             folder = parent
 
 
+def check_configuration(path, text):
+    """Every field of Config stands in the page for users, as a key in backquotes."""
+    message = re.search(r"message Config \{(.*?)\n\}", read("proto/odb/v1/config.proto"), re.DOTALL).group(1)
+    for field in re.findall(r"^  (?:optional|repeated) \w+ (\w+) = \d+;", message, re.MULTILINE):
+        if not re.search(r"^\| `%s` \|" % field, text, re.MULTILINE):
+            yield "%s: no row for the key %s of config.proto" % (path, field)
+
+
 SELF_TESTS = [
+    (check_configuration, "docs/configuration.md", "| `data` | |\n"),
     (check_includes, "server/pipeline/a.cc", '#include "aligner/protocol/alignment_machine.h"\n'),
     (check_includes, "client/a.cc", '#include "batching/plan.h"\n'),
     (check_includes, "server/daemon/a.cc", "#include <gloo/context.h>\n"),
@@ -163,6 +172,7 @@ def main():
         text = read(path)
         for rule in (check_includes, check_purity, check_words, check_header):
             complaints.extend(rule(path, text))
+    complaints.extend(check_configuration("docs/configuration.md", read("docs/configuration.md")))
     complaints.extend(check_readmes(paths))
     for complaint in complaints:
         print(complaint)

@@ -241,6 +241,25 @@ void JobRuntime::OnTrainerLost(Rank rank, int32_t replica, absl::string_view tex
   if (is_missed) Fail(departure);
 }
 
+// The lowest rank here that is not through with the iteration.
+std::optional<Rank> JobRuntime::FindBehind(const v1::EpochEnd& end) const {
+  MutexLock lock(&mutex_);
+  if (!failure_.ok() || stopped_) return std::nullopt;
+  for (const auto& [rank, slot] : ranks_) {
+    if (!slot.runtime->IsThrough(end.iterator(), end.steps())) return rank;
+  }
+  return std::nullopt;
+}
+
+bool JobRuntime::MayEnd(const v1::EpochEnd& end) const { return !FindBehind(end).has_value(); }
+
+std::string JobRuntime::DescribeEndWait(const v1::EpochEnd& end) const {
+  const std::optional<Rank> behind = FindBehind(end);
+  if (!behind.has_value()) return "the epoch ends";
+  return absl::StrCat("the end of epoch ", end.epoch(), " waits for rank ", behind->value(),
+                      " to take its last step");
+}
+
 absl::StatusOr<int> JobRuntime::arena_fd(Rank rank) const {
   RankRuntime* runtime = Find(rank);
   if (runtime == nullptr) return absl::NotFoundError("this rank has no memory yet");

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,11 @@ class JobRuntime {
   // The trainer process died: fails the job, unless it was through with its last iteration and no
   // rank here goes on to another one.
   void OnTrainerLost(Rank rank, int32_t replica, absl::string_view text);
+  // Whether a trainer may be given this end of its epoch: once all ranks here are through with it,
+  // or the job is over. If one died before, the others could not be told any more.
+  bool MayEnd(const v1::EpochEnd& end) const;
+  // Of an end that may not be given, for people.
+  std::string DescribeEndWait(const v1::EpochEnd& end) const;
   absl::StatusOr<int> arena_fd(Rank rank) const;  // valid as long as this object
   int64_t arena_bytes(Rank rank) const;
 
@@ -101,6 +107,7 @@ class JobRuntime {
   absl::Status StartAlignment();
   absl::StatusOr<std::unique_ptr<RankRuntime>> MakeRank(Rank rank);
   RankRuntime* Find(Rank rank) const;
+  std::optional<Rank> FindBehind(const v1::EpochEnd& end) const;
   absl::Status CheckReplicasHere() const;
   absl::Status CheckNobodyDeparted(Rank rank, int64_t iteration);
   void AddAlignment(const AlignmentSnapshot& alignment, v1::JobStatus* status) const;

@@ -17,6 +17,7 @@ namespace odb {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
+constexpr absl::Duration kWaitingInterval = absl::Seconds(1);
 
 }  // namespace
 
@@ -31,11 +32,11 @@ class JobTable::Stream final : public SessionStream {
   absl::Status OnEvent(const v1::TrainerEvent& event) override {
     RETURN_IF_ERROR(Check());
     const absl::Status status = job_->OnEvent(rank(), replica(), event);
-    if (status.ok() && event.has_close()) {
-      MutexLock lock(&table_->mutex_);
-      table_->sessions_.Close(session_.id);
-      table_->changed_.NotifyAll();
-    }
+    const bool is_closed = status.ok() && event.has_close();
+    MutexLock lock(&table_->mutex_);
+    if (is_closed) table_->sessions_.Close(session_.id);
+    // The event may be what another rank's end of the epoch waits for.
+    if (is_closed || table_->num_holding_ > 0) table_->changed_.NotifyAll();
     return status;
   }
 
@@ -46,11 +47,9 @@ class JobTable::Stream final : public SessionStream {
       ASSIGN_OR_RETURN(v1::TrainerUpdate update, job_->NextUpdate(rank(), replica(), deadline));
       if (!update.has_epoch_end()) return update;
       end_ = std::move(update);
+      waiting_due_ = absl::Now() + kWaitingInterval;
     }
-    // A trainer that died before its last step fails the epoch; with its end it would be too late.
-    if (!table_->AwaitDepartures(session_.place.job, deadline)) {
-      return absl::DeadlineExceededError("a trainer has ended");
-    }
+    if (!table_->AwaitEpochEnd(*job_, end_->epoch_end(), deadline)) return SayWhatEndWaitsFor();
     v1::TrainerUpdate end = *std::exchange(end_, std::nullopt);
     if (!job_->failure().ok()) return job_->NextUpdate(rank(), replica(), deadline);
     return end;
@@ -67,6 +66,14 @@ class JobTable::Stream final : public SessionStream {
   Rank rank() const { return session_.place.rank; }
   int32_t replica() const { return session_.place.replica; }
 
+  absl::StatusOr<v1::TrainerUpdate> SayWhatEndWaitsFor() {
+    if (absl::Now() < waiting_due_) return absl::DeadlineExceededError("other ranks are behind");
+    waiting_due_ = absl::Now() + kWaitingInterval;
+    v1::TrainerUpdate update;
+    update.mutable_waiting()->set_text(job_->DescribeEndWait(end_->epoch_end()));
+    return update;
+  }
+
   absl::Status Check() const {
     MutexLock lock(&table_->mutex_);
     return table_->sessions_.CheckStream(session_.id, stream_);
@@ -80,7 +87,9 @@ class JobTable::Stream final : public SessionStream {
   const std::shared_ptr<JobRuntime> job_;  // the other owner is the table
   const SessionTable::Session session_;    // as it was when the stream began
   const int64_t stream_;
-  std::optional<v1::TrainerUpdate> end_;  // of an epoch, not given yet; of NextUpdate's thread
+  // Of NextUpdate's thread: the end of an epoch that is not given yet.
+  std::optional<v1::TrainerUpdate> end_;
+  absl::Time waiting_due_;
 };
 
 absl::Status JobTable::Start() {

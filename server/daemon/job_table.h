@@ -132,10 +132,8 @@ class JobTable final : public SessionHost {
   std::vector<std::shared_ptr<JobRuntime>> TakeFinished();
   void OnProcessExit(uint64_t session);
 
-  // Waits until of no trainer of the job that has ended it is open whether that fails the job.
-  // False: the deadline came first.
-  bool AwaitDepartures(uint64_t job, absl::Time deadline);
-  bool IsDepartingLocked(uint64_t job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Waits until the end of an epoch may be given; false: the deadline came first.
+  bool AwaitEpochEnd(const JobRuntime& job, const v1::EpochEnd& end, absl::Time deadline);
 
   const Options options_;
   NodeServices node_;  // constant from Accept on
@@ -153,7 +151,7 @@ class JobTable final : public SessionHost {
   int num_stopping_ ABSL_GUARDED_BY(mutex_) = 0;                 // jobs taken out, not stopped yet
   std::map<int64_t, uint64_t> streams_ ABSL_GUARDED_BY(mutex_);  // number -> job
   std::vector<Departure> departures_ ABSL_GUARDED_BY(mutex_);
-  std::vector<uint64_t> losing_ ABSL_GUARDED_BY(mutex_);  // jobs that are being told of a departure
+  int num_holding_ ABSL_GUARDED_BY(mutex_) = 0;               // calls within AwaitEpochEnd
   std::vector<v1::JobStatus> ended_ ABSL_GUARDED_BY(mutex_);  // newest first
   v1::Coverage ended_coverage_ ABSL_GUARDED_BY(mutex_);
 

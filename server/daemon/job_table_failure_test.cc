@@ -115,8 +115,10 @@ struct TwoRanks {
 TEST_CASE("JobTable: a trainer that died is told to the others instead of the epoch's end",
           "[job_table]") {
   TwoRanks f;
-  f.trainer.Kill();
+  f.fixture.ranks.at(1)->SetFinished();
   f.fixture.ranks.at(1)->PutEpochEnd();
+  CHECK_FALSE(f.stream->NextUpdate(absl::Now()).ok());  // rank 0 is behind
+  f.trainer.Kill();
 
   const auto update = f.stream->NextUpdate(Soon());
 
@@ -125,12 +127,19 @@ TEST_CASE("JobTable: a trainer that died is told to the others instead of the ep
   CHECK(update->failure().message() == f.Loss());
 }
 
-TEST_CASE("JobTable: the epoch's end is given while all trainers live", "[job_table]") {
+TEST_CASE("JobTable: the epoch's end waits for a rank that is behind, by name", "[job_table]") {
   TwoRanks f;
+  f.fixture.ranks.at(1)->SetFinished();
   f.fixture.ranks.at(1)->PutEpochEnd();
+  CHECK_THAT(f.stream->NextUpdate(absl::Now() + absl::Milliseconds(50)).status(),
+             HasCode(absl::StatusCode::kDeadlineExceeded));
+  const auto waiting = f.stream->NextUpdate(absl::Now() + absl::Seconds(2));
+  REQUIRE(waiting.ok());
+  CHECK(waiting->waiting().text() == "the end of epoch 0 waits for rank 0 to take its last step");
+
+  f.fixture.ranks.at(0)->SetFinished();
 
   const auto update = f.stream->NextUpdate(Soon());
-
   REQUIRE(update.ok());
   CHECK(update->has_epoch_end());
 }
@@ -138,6 +147,7 @@ TEST_CASE("JobTable: the epoch's end is given while all trainers live", "[job_ta
 TEST_CASE("JobTable: a process that ends after its last step counts as closed", "[job_table]") {
   TwoRanks f;
   f.fixture.ranks.at(0)->SetFinished();
+  f.fixture.ranks.at(1)->SetFinished();
   f.trainer.Kill();
   f.fixture.ranks.at(1)->PutEpochEnd();
 

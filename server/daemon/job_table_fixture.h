@@ -83,6 +83,10 @@ class FakeRank final : public RankRuntime {
     on_failed_(status);
     return absl::OkStatus();
   }
+  bool IsThrough(int64_t iterator, int64_t steps) const override {
+    MutexLock lock(&mutex_);
+    return finished_;
+  }
   void Fail(const absl::Status& status) override {
     MutexLock lock(&mutex_);
     if (failure_.ok()) failure_ = status;

@@ -74,7 +74,6 @@ void JobTable::LoseDeparted() {
                      absl::AbortedError(absl::StrCat("rank ", place.rank.value(), ": ", text)));
       const auto job = jobs_.find(place.job);
       if (job != jobs_.end()) lost.push_back({job->second.runtime, place, text});
-      if (job != jobs_.end()) losing_.push_back(place.job);
     }
     departures_ = std::move(waiting);
     if (!lost.empty()) changed_.NotifyAll();
@@ -83,32 +82,18 @@ void JobTable::LoseDeparted() {
     SPDLOG_WARN("rank {}: {}", trainer.place.rank.value(), trainer.text);
     trainer.job->OnTrainerLost(trainer.place.rank, trainer.place.replica, trainer.text);
   }
-  if (lost.empty()) return;
-  MutexLock lock(&mutex_);
-  losing_.clear();
-  changed_.NotifyAll();
 }
 
-bool JobTable::AwaitDepartures(uint64_t job, absl::Time deadline) {
+bool JobTable::AwaitEpochEnd(const JobRuntime& job, const v1::EpochEnd& end, absl::Time deadline) {
   MutexLock lock(&mutex_);
-  while (IsDepartingLocked(job)) {
-    if (absl::Now() >= deadline) return false;
+  ++num_holding_;
+  bool is_due = job.MayEnd(end);
+  while (!is_due && absl::Now() < deadline) {
     changed_.WaitUntil(&mutex_, std::min(deadline, absl::Now() + kTick));
+    is_due = job.MayEnd(end);
   }
-  return true;
-}
-
-// Asks the kernel as well: the thread that watches may not have run yet.
-bool JobTable::IsDepartingLocked(uint64_t job) const {
-  if (stopping_) return false;
-  if (std::find(losing_.begin(), losing_.end(), job) != losing_.end()) return true;
-  const auto open = sessions_.OpenSessions(job);
-  return std::any_of(open.begin(), open.end(), [&](const SessionTable::Session* session) {
-    return watch_->Ended(session->id) ||
-           std::any_of(departures_.begin(), departures_.end(), [&](const Departure& departure) {
-             return departure.session == session->id;
-           });
-  });
+  --num_holding_;
+  return is_due;
 }
 
 // A failed job fails its sessions, so that their ranks may be opened anew.

@@ -42,12 +42,6 @@ void TrainerWatch::Remove(uint64_t key) {
   processes_.erase(key);
 }
 
-bool TrainerWatch::Ended(uint64_t key) {
-  MutexLock lock(&mutex_);
-  const auto process = processes_.find(key);
-  return process != processes_.end() && process->second->Exited();
-}
-
 void TrainerWatch::Run() {
   while (true) {
     std::vector<std::pair<uint64_t, std::shared_ptr<ProcessWatch>>> watched;
@@ -63,8 +57,8 @@ void TrainerWatch::Run() {
     wake_.Clear();
     for (size_t i = 0; i < watched.size(); ++i) {
       if (polled[i + 1].revents == 0) continue;
-      on_exit_(watched[i].first);
       Remove(watched[i].first);
+      on_exit_(watched[i].first);
     }
   }
 }

@@ -29,8 +29,6 @@ class TrainerWatch {
 
   void Add(uint64_t key, ProcessWatch process);
   void Remove(uint64_t key);  // on_exit may be running for it
-  // Whether the process has ended, even if on_exit did not run yet; false once it ran.
-  bool Ended(uint64_t key);
 
  private:
   TrainerWatch(EventFd wake, std::function<void(uint64_t)> on_exit);

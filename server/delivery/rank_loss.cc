@@ -56,6 +56,16 @@ bool RankRuntimeImpl::CloseFinishedLocked(int32_t replica) {
   return true;
 }
 
+bool RankRuntimeImpl::IsThrough(int64_t iterator, int64_t steps) const {
+  MutexLock lock(&mutex_);
+  for (int32_t replica = 0; replica < options_.replicas; ++replica) {
+    const int64_t its = group_.iterator(replica);
+    const bool in_it = its == iterator && !group_.left(replica) && group_.taken(replica) < steps;
+    if (!group_.closed(replica) && (its < iterator || in_it)) return false;
+  }
+  return true;
+}
+
 // The next update is the end of an epoch of which the replica has not taken all steps. A trainer
 // that has the end cannot be told of another one's death any more, so it does not get it early.
 bool RankRuntimeImpl::HoldsEndLocked(int32_t replica) const {

@@ -120,6 +120,10 @@ class RankRuntime {
   // that goes on to another iteration.
   virtual absl::Status OnTrainerLost(int32_t replica, absl::string_view text) = 0;
 
+  // Whether every replica took the first `steps` steps of the iteration, all that it has, or left
+  // it, or closed its session.
+  virtual bool IsThrough(int64_t iterator, int64_t steps) const = 0;
+
   // The job failed elsewhere: every replica gets `status`. Does not call on_failed.
   virtual void Fail(const absl::Status& status) = 0;
 

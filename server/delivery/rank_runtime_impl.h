@@ -43,6 +43,7 @@ class RankRuntimeImpl final : public RankRuntime {
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
   void Resume(int32_t replica, int64_t last_step_id) override;
   absl::Status OnTrainerLost(int32_t replica, absl::string_view text) override;
+  bool IsThrough(int64_t iterator, int64_t steps) const override;
   void Fail(const absl::Status& status) override;
   v1::RankStatus Snapshot() const override;
   Totals totals() const override;

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <sstream>
@@ -18,9 +19,10 @@ namespace {
 // answers.
 class FakeStatusService final : public v1::StatusService::Service {
  public:
-  bool broken = false;
-  bool silent = false;
-  int32_t last_limit = 0;
+  // Set and read by the test, used by gRPC's threads.
+  std::atomic<bool> broken{false};
+  std::atomic<bool> silent{false};
+  std::atomic<int32_t> last_limit{0};
 
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                          v1::Status* reply) override {
@@ -133,7 +135,7 @@ TEST_CASE("odbctl quarantine list: passes its limit on", "[odbctl]") {
   const Result result = Run({"quarantine", "list", "--limit", "7", "--socket", f.path});
   CHECK(result.code == 0);
   CHECK(result.out == "nothing is quarantined\n");
-  CHECK(f.service.last_limit == 7);
+  CHECK(f.service.last_limit.load() == 7);
 }
 
 TEST_CASE("odbctl coverage: a sample that is missing is exit code 1", "[odbctl]") {

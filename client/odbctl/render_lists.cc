@@ -49,8 +49,10 @@ std::string RenderCoverage(const v1::Coverage& coverage) {
 
 std::string RenderQuarantine(const v1::ListQuarantineReply& reply) {
   if (reply.total() == 0) return "nothing is quarantined\n";
-  std::vector<std::pair<std::string, int64_t>> reasons(reply.by_reason().begin(),
-                                                       reply.by_reason().end());
+  std::vector<std::pair<std::string, int64_t>> reasons;
+  for (const v1::ReasonCount& entry : reply.by_reason()) {
+    reasons.emplace_back(entry.reason(), entry.count());
+  }
   std::sort(reasons.begin(), reasons.end(), [](const auto& a, const auto& b) {
     return a.second != b.second ? a.second > b.second : a.first < b.first;
   });

@@ -139,9 +139,9 @@ TEST_CASE("RenderCoverage: what is missing or doubled is said, and is a fault", 
 TEST_CASE("RenderQuarantine: counts by reason, then where and why", "[odbctl]") {
   const auto reply = Parse<v1::ListQuarantineReply>(R"(
     total: 1204
-    by_reason { key: "invalid_utf8" value: 2 }
-    by_reason { key: "bad_json" value: 2 }
-    by_reason { key: "no_loss_tokens" value: 1200 }
+    by_reason { reason: "invalid_utf8" count: 2 }
+    by_reason { reason: "bad_json" count: 2 }
+    by_reason { reason: "no_loss_tokens" count: 1200 }
     items { file: "data.jsonl" line: 417 byte: 88112 reason: "invalid_utf8" detail: "byte 0xff" }
     items { file: "data.jsonl" line: 500 byte: 99000 reason: "no_loss_tokens" })");
   CHECK(RenderQuarantine(reply) ==

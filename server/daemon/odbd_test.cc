@@ -24,6 +24,7 @@
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/odbd_process.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -364,7 +365,9 @@ TEST_CASE("odbd: a taken socket, a long path, a plain file and a foreign directo
     const auto first = f.StartReady();
     CheckRefused(&f, first->socket(), kExitUnavailable,
                  absl::StrCat("is in use by process ", first->process()->pid()));
-    CHECK(StatusOf(first->socket()).state() == "accepting");
+    // The snapshot that says so may be 100 ms behind the socket.
+    CHECK(WaitUntil([&] { return StatusOf(first->socket()).state() == "accepting"; },
+                    absl::Now() + absl::Seconds(30)));
   }
   SECTION("too long: names length and limit") {
     const std::string path = "/tmp/" + std::string(115, 'x');

@@ -73,7 +73,9 @@ v1::ListQuarantineReply Ledger::ListQuarantine(int32_t limit) const {
   v1::ListQuarantineReply reply;
   reply.set_total(num_bad_);
   for (const auto& [reason, count] : bad_by_reason_) {
-    (*reply.mutable_by_reason())[std::string(QuarantineReasonName(reason))] = count;
+    v1::ReasonCount* entry = reply.add_by_reason();
+    entry->set_reason(std::string(QuarantineReasonName(reason)));
+    entry->set_count(count);
   }
   const size_t shown = std::min(entries_.size(), static_cast<size_t>(limit <= 0 ? 100 : limit));
   for (size_t i = 0; i < shown; ++i) {

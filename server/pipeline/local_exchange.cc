@@ -152,16 +152,23 @@ const OfferHeader* LocalMesh::HeadLocked(size_t rank) const {
   return head.round == completed_.next() ? &head : nullptr;
 }
 
+absl::Status LocalMesh::CheckFatalLocked() const {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const OfferHeader& head = ranks_[rank].head;
+    if (head.state == OfferState::kClosing && head.closing_reason != ClosingReason::kBreak &&
+        head.closing_reason != ClosingReason::kSessionClosed) {
+      return absl::AbortedError(absl::StrCat("rank ", rank, " cannot go on"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalMesh::CheckHeadsLocked() const {
   const OfferHeader* first = nullptr;
   const OfferHeader* closing = nullptr;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const OfferHeader& head = ranks_[rank].head;
     const bool is_closing = head.state == OfferState::kClosing;
-    if (is_closing && head.closing_reason != ClosingReason::kBreak &&
-        head.closing_reason != ClosingReason::kSessionClosed) {
-      return absl::AbortedError(absl::StrCat("rank ", rank, " cannot go on"));
-    }
     if (HeadLocked(rank) == nullptr || head.state == OfferState::kNotReady) continue;
     if (first == nullptr) first = &head;
     if (head.epoch != first->epoch || head.iterator != first->iterator) {
@@ -187,8 +194,12 @@ absl::Status LocalMesh::CheckHeadsLocked() const {
 }
 
 void LocalMesh::DecideLocked() {
-  if (!failure_.ok() || gathered_.has_value()) return;
-  failure_ = CheckHeadsLocked();
+  if (!failure_.ok()) return;
+  // A rank that cannot go on ends a round that is gathered already too: nobody may wait for its
+  // digest.
+  failure_ = CheckFatalLocked();
+  if (failure_.ok() && gathered_.has_value()) return;
+  if (failure_.ok()) failure_ = CheckHeadsLocked();
   if (!failure_.ok()) {
     changed_.NotifyAll();
     return;

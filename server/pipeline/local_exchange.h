@@ -63,6 +63,7 @@ class LocalMesh {
 
   // Gathers the round after completed_, or fails the mesh, if the heads say so.
   void DecideLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckFatalLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckHeadsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What this rank says of the round after completed_; nullptr if it still speaks of another.
   const OfferHeader* HeadLocked(size_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -65,7 +65,7 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config) {
   NodeData data;
   const std::vector<std::string> paths(config.data().begin(), config.data().end());
   DatasetOptions dataset;
-  dataset.record_bytes_max = config.max_record_bytes();
+  dataset.max_record_bytes = config.max_record_bytes();
   dataset.allow_empty_sources = config.views_size() > 0;
   ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));

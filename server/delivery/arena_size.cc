@@ -17,7 +17,7 @@ int64_t LongestSample(const RankRuntime::Options& options, const Dataset& datase
   int64_t longest_record = 0;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const int64_t bytes = dataset.ref(i).bytes;
-    if (bytes <= dataset.options().record_bytes_max) {
+    if (bytes <= dataset.options().max_record_bytes) {
       longest_record = std::max(longest_record, bytes);
     }
   }

@@ -286,7 +286,7 @@ TEST_CASE("PreprocessPool: an empty view ends at once", "[preprocess][threads]")
 TEST_CASE("Preprocess: a record over the limit is one entry and is never read", "[preprocess]") {
   const ScratchFile file("n.jsonl", "1\n" + std::string(200, '1') + "\n3\n");
   DatasetOptions options;
-  options.record_bytes_max = 100;
+  options.max_record_bytes = 100;
   const auto dataset = Dataset::Open({file.path()}, options);
   REQUIRE(dataset.ok());
   const NumberTransform transform;
@@ -295,7 +295,7 @@ TEST_CASE("Preprocess: a record over the limit is one entry and is never read", 
   const auto result = Preprocess(**dataset, transform, 1, 0, Epoch{0}, &buffer);
 
   CHECK(std::get<QuarantineEntry>(result).ToString() ==
-        "n.jsonl:2 (byte 2) record_too_long: 200 bytes, allowed are 100 (record_bytes_max)");
+        "n.jsonl:2 (byte 2) record_too_long: 200 bytes, allowed are 100 (max_record_bytes)");
   CHECK(std::holds_alternative<Sample>(Preprocess(**dataset, transform, 2, 0, Epoch{0}, &buffer)));
 }
 

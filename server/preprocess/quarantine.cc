@@ -17,7 +17,7 @@ struct ReasonInfo {
 
 constexpr ReasonInfo kReasons[kNumQuarantineReasons] = {
     {Reason::kUnreadable, "unreadable", "the record could not be read from its file"},
-    {Reason::kRecordTooLong, "record_too_long", "the record is longer than record_bytes_max"},
+    {Reason::kRecordTooLong, "record_too_long", "the record is longer than max_record_bytes"},
     {Reason::kInvalidUtf8, "invalid_utf8", "the record is not valid UTF-8"},
     {Reason::kNulByte, "nul_byte", "the record holds a zero byte"},
     {Reason::kInvalidJson, "invalid_json", "the record is not valid JSON"},

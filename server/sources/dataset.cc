@@ -127,10 +127,10 @@ Dataset::~Dataset() = default;
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::vector<std::string>& paths,
                                                        const DatasetOptions& options) {
   if (paths.empty()) return absl::NotFoundError("no data file is named; give at least one");
-  if (options.record_bytes_max < 1 ||
-      options.record_bytes_max >= std::numeric_limits<int32_t>::max()) {
+  if (options.max_record_bytes < 1 ||
+      options.max_record_bytes >= std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "record_bytes_max must be in [1, 2147483646], got ", options.record_bytes_max));
+        "max_record_bytes must be in [1, 2147483646], got ", options.max_record_bytes));
   }
   std::unique_ptr<Dataset> dataset(new Dataset(options));
   for (const std::string& path : paths) RETURN_IF_ERROR(dataset->AddSource(path));
@@ -217,9 +217,9 @@ absl::StatusOr<absl::string_view> Dataset::Read(int64_t index, std::string* buff
 
 absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::string* buffer) const {
   const Source& source = *sources_[static_cast<size_t>(ref.source)];
-  if (ref.bytes > options_.record_bytes_max) {
+  if (ref.bytes > options_.max_record_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        ref.bytes, " bytes, allowed are ", options_.record_bytes_max, " (record_bytes_max)"));
+        ref.bytes, " bytes, allowed are ", options_.max_record_bytes, " (max_record_bytes)"));
   }
   const size_t bytes = static_cast<size_t>(ref.bytes);
   if (buffer->size() < bytes) buffer->resize(bytes);

@@ -30,7 +30,7 @@ struct RecordRange {
 
 struct DatasetOptions {
   // A longer record is one bad record (record_too_long) and is never read into memory.
-  int64_t record_bytes_max = int64_t{16} << 20;
+  int64_t max_record_bytes = int64_t{16} << 20;
   // An empty file is an error by default: it is nearly always a mistake. With views that bind
   // sources to ranks it may be meant.
   bool allow_empty_sources = false;
@@ -62,7 +62,7 @@ class Dataset {
   // Reads a record into `buffer` and returns a view of it there. The buffer is meant to be used
   // again for the next record: it grows to the longest and is never cut back.
   //
-  // Errors: ResourceExhausted (longer than record_bytes_max), DataLoss (the file shrank or a read
+  // Errors: ResourceExhausted (longer than max_record_bytes), DataLoss (the file shrank or a read
   // failed since Open).
   absl::StatusOr<absl::string_view> Read(int64_t index, std::string* buffer) const;
   absl::StatusOr<absl::string_view> Read(const RecordRef& ref, std::string* buffer) const;

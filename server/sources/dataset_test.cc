@@ -140,14 +140,14 @@ TEST_CASE("Dataset: the manifest digest knows names, sizes and counts, not folde
 TEST_CASE("Dataset: a record over the limit is indexed and refused when read", "[sources]") {
   const ScratchFile file("data.jsonl", "ok\n" + std::string(100, 'x') + "\nok\n");
   DatasetOptions options;
-  options.record_bytes_max = 99;
+  options.max_record_bytes = 99;
   const auto dataset = OpenAll({file.path()}, options);
   std::string buffer;
 
   REQUIRE(dataset->size() == 3);
   CHECK_THAT(dataset->Read(1, &buffer).status(), HasCode(absl::StatusCode::kResourceExhausted));
   CHECK_THAT(dataset->Read(1, &buffer).status(),
-             HasMessage("100 bytes, allowed are 99 (record_bytes_max)"));
+             HasMessage("100 bytes, allowed are 99 (max_record_bytes)"));
   CHECK(dataset->Read(2, &buffer).ok());
 }
 
@@ -181,9 +181,9 @@ TEST_CASE("Dataset: what cannot be read is one sentence that names the file", "[
   CHECK_THAT(status_of(gzip.path()), HasMessage("gzip"));
   CHECK_THAT(status_of(object.path()), HasMessage("one JSON object over several lines"));
   DatasetOptions options;
-  options.record_bytes_max = 0;
+  options.max_record_bytes = 0;
   CHECK_THAT(Dataset::Open({empty.path()}, options).status(),
-             HasMessage("record_bytes_max must be in"));
+             HasMessage("max_record_bytes must be in"));
 }
 
 }  // namespace

@@ -36,13 +36,29 @@ class Epochs(harness.Case):
     def test_four_ranks(self):
         self.check_world(4)
 
-    def test_replicas_of_a_rank_get_the_same_steps(self):
+    def test_five_ranks(self):
+        self.check_world(5)
+
+    def test_seven_ranks(self):
+        self.check_world(7)
+
+    def test_eight_ranks_under_torchrun(self):
+        self.check_world(8, torch=True)
+
+    def check_replicas(self, dp_size):
         harness.write_corpus(self.data, 200)
-        ranks = self.train(4, self.flags, {"replicas": 2})
-        for a, b in ((0, 1), (2, 3)):
-            self.assertEqual(ranks[a]["epochs"], ranks[b]["epochs"])
-        self.assert_same_steps([ranks[0], ranks[2]])
-        self.assert_each_once([ranks[0], ranks[2]], 200)
+        ranks = self.train(2 * dp_size, self.flags, {"replicas": 2})
+        firsts, seconds = ranks[::2], ranks[1::2]
+        for first, second in zip(firsts, seconds):
+            self.assertEqual(first["epochs"], second["epochs"])
+        self.assert_same_steps(firsts)
+        self.assert_each_once(firsts, 200)
+
+    def test_two_ranks_of_two_replicas_each(self):
+        self.check_replicas(2)
+
+    def test_three_ranks_of_two_replicas_each(self):
+        self.check_replicas(3)
 
     def test_s01_uneven_epochs_with_an_empty_rank(self):
         sizes = [1000, 997, 3, 0]

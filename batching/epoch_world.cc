@@ -66,8 +66,8 @@ void AppendSteps(const Plan& plan, const std::vector<Offer>& offers, EpochRun* r
     emitted.totals = plan.totals[step];
     for (size_t rank = 0; rank < offers.size(); ++rank) {
       emitted.groups.emplace_back();
-      for (const int32_t position : plan.groups[rank].at(step).samples) {
-        emitted.groups.back().push_back(offers[rank].window.at(static_cast<size_t>(position)));
+      for (const SampleRef ref : plan.groups[rank].at(step).samples) {
+        emitted.groups.back().push_back(ShapeOf(offers, ref));
       }
     }
     run->steps.push_back(std::move(emitted));

@@ -14,11 +14,12 @@ struct SampleShape {
   int32_t vision_load = 0;    // patches (or another measure of vision work); 0 without pictures
   int32_t waited_rounds = 0;  // rounds in which the sample was offered and stayed a leftover
   uint64_t id_hash = 0;       // HashSampleId of its identity
+  bool alone = false;         // shares a group with no other sample (max_length_policy: alone)
 
   friend bool operator==(const SampleShape& a, const SampleShape& b) {
     return a.length == b.length && a.loss_tokens == b.loss_tokens &&
            a.vision_load == b.vision_load && a.waited_rounds == b.waited_rounds &&
-           a.id_hash == b.id_hash;
+           a.id_hash == b.id_hash && a.alone == b.alone;
   }
 };
 

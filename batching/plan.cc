@@ -38,6 +38,14 @@ std::vector<size_t> StepOrder(const PlanOptions& options, const PlanContext& con
   return step_of;
 }
 
+void AppendRefs(const GroupedWindow& grouped, GroupRun run, size_t rank,
+                std::vector<SampleRef>* refs) {
+  refs->reserve(refs->size() + static_cast<size_t>(run.size()));
+  for (int32_t i = run.begin; i < run.end; ++i) {
+    refs->push_back({static_cast<int32_t>(rank), grouped.order[static_cast<size_t>(i)]});
+  }
+}
+
 void AppendPositions(const GroupedWindow& grouped, GroupRun run, std::vector<int32_t>* positions) {
   positions->insert(positions->end(), grouped.order.begin() + run.begin,
                     grouped.order.begin() + run.end);
@@ -63,7 +71,7 @@ void PlanGroups(const PlanOptions& options, const PlanContext& context,
     if (grouped[rank].groups.empty()) continue;  // dry: IDLE at every step
     const RealignedGroups realigned = RealignGroups(grouped[rank].groups, target);
     for (size_t i = 0; i < realigned.kept.size(); ++i) {
-      AppendPositions(grouped[rank], realigned.kept[i], &steps[step_of[i]].samples);
+      AppendRefs(grouped[rank], realigned.kept[i], rank, &steps[step_of[i]].samples);
     }
     for (const GroupRun& run : realigned.overflow) {
       AppendPositions(grouped[rank], run, &plan->leftovers[rank]);
@@ -71,15 +79,23 @@ void PlanGroups(const PlanOptions& options, const PlanContext& context,
   }
 }
 
-// All positions of `num_samples` that no step holds, in window order.
-std::vector<int32_t> NotEmitted(size_t num_samples, const std::vector<PlannedGroup>& steps) {
-  std::vector<bool> emitted(num_samples, false);
-  for (const PlannedGroup& group : steps) {
-    for (const int32_t position : group.samples) emitted[static_cast<size_t>(position)] = true;
+// [rank] all positions that no step holds, in window order.
+std::vector<std::vector<int32_t>> NotEmitted(absl::Span<const Offer> offers, const Plan& plan) {
+  std::vector<std::vector<bool>> emitted;
+  emitted.reserve(offers.size());
+  for (const Offer& offer : offers) emitted.emplace_back(offer.window.size(), false);
+  for (const std::vector<PlannedGroup>& steps : plan.groups) {
+    for (const PlannedGroup& group : steps) {
+      for (const SampleRef ref : group.samples) {
+        emitted[static_cast<size_t>(ref.rank)][static_cast<size_t>(ref.position)] = true;
+      }
+    }
   }
-  std::vector<int32_t> positions;
-  for (size_t i = 0; i < num_samples; ++i) {
-    if (!emitted[i]) positions.push_back(static_cast<int32_t>(i));
+  std::vector<std::vector<int32_t>> positions(offers.size());
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    for (size_t i = 0; i < emitted[rank].size(); ++i) {
+      if (!emitted[rank][i]) positions[rank].push_back(static_cast<int32_t>(i));
+    }
   }
   return positions;
 }
@@ -88,16 +104,14 @@ std::vector<int32_t> NotEmitted(size_t num_samples, const std::vector<PlannedGro
 void CloseAtQuota(int64_t remaining, absl::Span<const Offer> offers, Plan* plan) {
   if (TrimToQuota(remaining, &plan->groups) < remaining) return;
   plan->epoch_end = true;
-  for (size_t rank = 0; rank < offers.size(); ++rank) {
-    plan->leftovers[rank] = NotEmitted(offers[rank].window.size(), plan->groups[rank]);
-  }
+  plan->leftovers = NotEmitted(offers, *plan);
 }
 
-void AddToTotals(const PlannedGroup& group, absl::Span<const SampleShape> window,
+void AddToTotals(const PlannedGroup& group, absl::Span<const Offer> offers,
                  int32_t pad_to_multiple_of, StepTotals* totals) {
   int32_t longest = 0;
-  for (const int32_t position : group.samples) {
-    const SampleShape& sample = window[static_cast<size_t>(position)];
+  for (const SampleRef ref : group.samples) {
+    const SampleShape& sample = ShapeOf(offers, ref);
     longest = std::max(longest, sample.length);
     totals->tokens += sample.length;
     totals->loss_tokens += sample.loss_tokens;
@@ -128,8 +142,7 @@ absl::StatusOr<Plan> MakePlan(const PlanOptions& options, const PlanContext& con
   plan.totals.resize(plan.groups.front().size());
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     for (size_t step = 0; step < plan.totals.size(); ++step) {
-      AddToTotals(plan.groups[rank][step], offers[rank].window, options.pad_to_multiple_of,
-                  &plan.totals[step]);
+      AddToTotals(plan.groups[rank][step], offers, options.pad_to_multiple_of, &plan.totals[step]);
     }
   }
   plan.digest = PlanDigest(plan, offers);

@@ -1,17 +1,20 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "batching/cost_model.h"
 #include "batching/offer.h"
 
 namespace odb {
 
 enum class Policy : uint8_t {
   kPaper = 0,  // the published max-based bidirectional protocol (arXiv 2606.19989), package 0.1.2
+  kBalanced = 1,  // balanced.h: fewest steps, then equal cost at each of them
 };
 
 enum class Termination : uint8_t {
@@ -30,6 +33,13 @@ struct PlanOptions {
   // Steps one round may plan, >= 1; a constant, never a measure of free room.
   int32_t max_steps = 0;
   int64_t quota = 0;  // samples of an epoch over all ranks; non-join only
+  // Rounds that a sample may be left over for; 0 = no limit. Policy balanced only: the published
+  // rule knows no such limit.
+  int32_t max_wait_rounds = 0;
+  CostModel cost;
+  // scope: node. The node of each rank: the ranks of one node plan from their windows together, and
+  // a sample may go to any of them. Empty is scope: rank, each rank plans from its own window.
+  std::vector<int32_t> node_of_rank;
   uint64_t seed = 0;
 };
 
@@ -41,9 +51,27 @@ struct PlanContext {
   int64_t emitted_before = 0;  // samples this epoch emitted on all ranks before this round
 };
 
-// The samples of one rank at one step: positions in the rank's window. Empty = IDLE.
+// A sample of the offers: the rank that offered it, and its position in that rank's window.
+struct SampleRef {
+  int32_t rank = 0;
+  int32_t position = 0;
+
+  friend bool operator==(SampleRef a, SampleRef b) {
+    return a.rank == b.rank && a.position == b.position;
+  }
+  friend bool operator<(SampleRef a, SampleRef b) {
+    return a.rank != b.rank ? a.rank < b.rank : a.position < b.position;
+  }
+};
+
+inline const SampleShape& ShapeOf(absl::Span<const Offer> offers, SampleRef ref) {
+  return offers[static_cast<size_t>(ref.rank)].window[static_cast<size_t>(ref.position)];
+}
+
+// The samples of one rank at one step, of its own window or, with scope node, of the windows of its
+// node. Empty = IDLE.
 struct PlannedGroup {
-  std::vector<int32_t> samples;
+  std::vector<SampleRef> samples;
 };
 
 // Sums over all ranks at one step.
@@ -59,8 +87,8 @@ struct Plan {
   bool epoch_end = false;  // nothing follows in this iteration; may come with steps (non-join)
   std::vector<std::vector<PlannedGroup>> groups;  // [rank][step]; every rank has the same steps
   std::vector<StepTotals> totals;                 // [step]
-  // [rank] window positions that were not emitted, in the order in which they go back to the
-  // front of the window; with epoch_end under non-join: the ids left over.
+  // [rank] positions of its own window that no step holds, in the order in which they go back to
+  // the front of the window; with epoch_end under non-join: the ids left over.
   std::vector<std::vector<int32_t>> leftovers;
   uint64_t digest = 0;  // of all of the above and the offers' id hashes
 

@@ -28,6 +28,17 @@ class DigestInput {
 
   void Add64(uint64_t value) { StoreLittle64(value, Next(8)); }
 
+  void AddRefs(const std::vector<SampleRef>& refs) {
+    char* p = Next(4 + 8 * refs.size());
+    StoreLittle32(static_cast<uint32_t>(refs.size()), p);
+    p += 4;
+    for (const SampleRef ref : refs) {
+      StoreLittle32(static_cast<uint32_t>(ref.rank), p);
+      StoreLittle32(static_cast<uint32_t>(ref.position), p + 4);
+      p += 8;
+    }
+  }
+
   void AddPositions(const std::vector<int32_t>& positions) {
     char* p = Next(4 + 4 * positions.size());
     StoreLittle32(static_cast<uint32_t>(positions.size()), p);
@@ -66,14 +77,14 @@ uint64_t PlanDigest(const Plan& plan, absl::Span<const Offer> offers) {
   size_t num_samples = 0;
   for (const Offer& offer : offers) num_samples += offer.window.size();
   const size_t num_groups = plan.totals.size() * offers.size();
-  DigestInput input(num_samples * 12 + num_groups * 4 + plan.totals.size() * 40 +
+  DigestInput input(num_samples * 16 + num_groups * 4 + plan.totals.size() * 40 +
                     offers.size() * 32 + 64);
 
   input.Add64(plan.epoch_end ? 1 : 0);
   input.Add64(plan.groups.size());
   input.Add64(plan.totals.size());
   for (const std::vector<PlannedGroup>& steps : plan.groups) {
-    for (const PlannedGroup& group : steps) input.AddPositions(group.samples);
+    for (const PlannedGroup& group : steps) input.AddRefs(group.samples);
   }
   for (const StepTotals& totals : plan.totals) {
     input.Add64(static_cast<uint64_t>(totals.samples));

@@ -66,10 +66,10 @@ TEST_CASE("MakePlan: F2b: totals are exact after splits and after overflow", "[b
     StepTotals sums;
     for (size_t rank = 0; rank < offers.size(); ++rank) {
       int64_t longest = 0;
-      const std::vector<int32_t>& samples = plan->groups[rank][step].samples;
+      const std::vector<SampleRef>& samples = plan->groups[rank][step].samples;
       CHECK_FALSE(samples.empty());
-      for (const int32_t position : samples) {
-        const SampleShape& sample = offers[rank].window[static_cast<size_t>(position)];
+      for (const SampleRef ref : samples) {
+        const SampleShape& sample = ShapeOf(offers, ref);
         sums.tokens += sample.length;
         sums.loss_tokens += sample.loss_tokens;
         longest = std::max<int64_t>(longest, sample.length);
@@ -150,7 +150,8 @@ TEST_CASE("MakePlan: the order of steps follows seed, epoch and progress", "[bat
     std::vector<int32_t> samples;
     const absl::StatusOr<Plan> plan = MakePlan(options, context, offers);
     REQUIRE(plan.ok());
-    for (const PlannedGroup& group : plan->groups[0]) samples.push_back(group.samples.at(0));
+    for (const PlannedGroup& group : plan->groups[0])
+      samples.push_back(group.samples.at(0).position);
     return samples;
   };
   PlanContext later;

@@ -15,7 +15,7 @@ std::vector<std::vector<PlannedGroup>> GroupsOf(const std::vector<Sizes>& sizes)
     int32_t next = 0;
     for (const int32_t size : steps) {
       groups.back().emplace_back();
-      for (int32_t i = 0; i < size; ++i) groups.back().back().samples.push_back(next++);
+      for (int32_t i = 0; i < size; ++i) groups.back().back().samples.push_back({0, next++});
     }
   }
   return groups;
@@ -61,7 +61,7 @@ TEST_CASE("TrimToQuota: whole steps stay until the count is reached", "[batching
   SECTION("reached within a step: its last samples go") {
     CHECK(TrimToQuota(6, &groups) == 6);
     CHECK(SizesOf(groups) == std::vector<Sizes>{{2, 2}, {1, 1}});
-    CHECK(groups[0][1].samples == Sizes{2, 3});
+    CHECK(groups[0][1].samples == std::vector<SampleRef>{{0, 2}, {0, 3}});
   }
   SECTION("reached one before the end of a step") {
     CHECK(TrimToQuota(7, &groups) == 7);

@@ -10,13 +10,14 @@ namespace {
 
 constexpr size_t kOfferHeadBytes = 96;
 constexpr size_t kSampleBytes = 24;
+constexpr uint32_t kAloneBit = uint32_t{1} << 31;  // of waited_rounds
 constexpr size_t kResyncBytes = 40;
 constexpr size_t kConfirmBytes = 40;
 constexpr uint8_t kOfferKind = 1;
 
 // Whoever adds a field gives it bytes here, in EncodeOffer and DecodeOffer, and a line in the test.
 static_assert(sizeof(OfferHeader) == 96, "OfferHeader has changed, and the wire has not");
-static_assert(sizeof(SampleShape) == 24, "SampleShape has changed, and the wire has not");
+static_assert(sizeof(SampleShape) == 32, "SampleShape has changed, and the wire has not");
 
 constexpr uint8_t kResyncKind = 2;
 constexpr uint8_t kConfirmKind = 3;
@@ -108,7 +109,9 @@ absl::StatusOr<SampleShape> GetSample(absl::string_view bytes, size_t offset) {
   sample.length = Get<int32_t>(bytes, offset);
   sample.loss_tokens = Get<int32_t>(bytes, offset + 4);
   sample.vision_load = Get<int32_t>(bytes, offset + 8);
-  sample.waited_rounds = Get<int32_t>(bytes, offset + 12);
+  const auto waited = Get<uint32_t>(bytes, offset + 12);
+  sample.waited_rounds = static_cast<int32_t>(waited & ~kAloneBit);
+  sample.alone = (waited & kAloneBit) != 0;
   sample.id_hash = Get<uint64_t>(bytes, offset + 16);
   if (sample.length < 1) {
     return absl::InvalidArgumentError(
@@ -116,7 +119,6 @@ absl::StatusOr<SampleShape> GetSample(absl::string_view bytes, size_t offset) {
   }
   RETURN_IF_ERROR(CheckNotNegative("loss_tokens of a sample", sample.loss_tokens));
   RETURN_IF_ERROR(CheckNotNegative("vision_load of a sample", sample.vision_load));
-  RETURN_IF_ERROR(CheckNotNegative("waited_rounds of a sample", sample.waited_rounds));
   return sample;
 }
 
@@ -163,7 +165,8 @@ std::string RecordCodec::EncodeOffer(const Offer& offer) const {
     Put<int32_t>(&bytes, offset, sample.length);
     Put<int32_t>(&bytes, offset + 4, sample.loss_tokens);
     Put<int32_t>(&bytes, offset + 8, sample.vision_load);
-    Put<int32_t>(&bytes, offset + 12, sample.waited_rounds);
+    Put<uint32_t>(&bytes, offset + 12,
+                  static_cast<uint32_t>(sample.waited_rounds) | (sample.alone ? kAloneBit : 0));
     Put<uint64_t>(&bytes, offset + 16, sample.id_hash);
     offset += kSampleBytes;
   }

@@ -28,7 +28,8 @@ Offer ReadyOffer(size_t num_samples) {
   offer.header.plan_digest = 0x1122334455667788;
   for (size_t i = 0; i < num_samples; ++i) {
     const auto n = static_cast<int32_t>(i);
-    offer.window.push_back(SampleShape{100 + n, 50 + n, n, 2 * n, 0x8000000000000000ULL + i});
+    offer.window.push_back(
+        SampleShape{100 + n, 50 + n, n, 2 * n, 0x8000000000000000ULL + i, n % 2 == 1});
   }
   return offer;
 }
@@ -164,7 +165,6 @@ TEST_CASE("RecordCodec: a damaged offer is refused in one sentence", "[wire]") {
       Damage{99, '\x80', "length of a sample must be >= 1, got -2147483548"},
       Damage{103, '\x80', "loss_tokens of a sample must be >= 0"},
       Damage{107, '\x80', "vision_load of a sample must be >= 0"},
-      Damage{111, '\x80', "waited_rounds of a sample must be >= 0"},
       Damage{191, 9, "byte 191 of the record is padding and must be 0, got 9"});
 
   bytes[damage.offset] = damage.value;

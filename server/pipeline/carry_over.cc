@@ -7,9 +7,7 @@ namespace odb {
 void CarryOver::AddEmitted(absl::Span<const Offer> offers, const Plan& plan) {
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     for (const PlannedGroup& group : plan.groups[rank]) {
-      for (const int32_t position : group.samples) {
-        emitted_.insert(offers[rank].window[static_cast<size_t>(position)].id_hash);
-      }
+      for (const SampleRef ref : group.samples) emitted_.insert(ShapeOf(offers, ref).id_hash);
     }
   }
 }

@@ -17,6 +17,7 @@ struct TakenStep {
   std::vector<int64_t> records;  // indices into the dataset; empty = IDLE
   int64_t tokens = 0;
   int64_t padded_tokens = 0;
+  int64_t emitted_samples = 0;  // of the iteration, all ranks, up to and with this step
 };
 
 // Which records of an epoch the local ranks of one job emitted, how often, and how full their steps

@@ -13,6 +13,7 @@ SampleShape WindowSample::shape() const {
   shape.vision_load = sample.vision_load;
   shape.waited_rounds = waited_rounds;
   shape.id_hash = id_hash;
+  shape.alone = sample.over_length;
   return shape;
 }
 
@@ -39,7 +40,7 @@ std::vector<std::vector<WindowSample>> Window::Take(absl::Span<const PlannedGrou
   };
   std::vector<std::vector<WindowSample>> steps(groups.size());
   for (size_t step = 0; step < groups.size(); ++step) {
-    for (const int32_t position : groups[step].samples) steps[step].push_back(take(position));
+    for (const SampleRef ref : groups[step].samples) steps[step].push_back(take(ref.position));
   }
   std::vector<WindowSample> kept;
   kept.reserve(static_cast<size_t>(capacity_));

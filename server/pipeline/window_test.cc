@@ -20,7 +20,7 @@ TEST_CASE("Window: a plan's leftovers head the next window, in its order, one ro
   for (int64_t i = 0; i < 5; ++i) window.Add(SampleOf(i, static_cast<int32_t>(10 + i)));
   REQUIRE(window.full());
 
-  const std::vector<PlannedGroup> groups = {{{4, 1}}, {}};
+  const std::vector<PlannedGroup> groups = {{{{0, 4}, {0, 1}}}, {}};
   const auto steps = window.Take(groups, std::vector<int32_t>{3, 0, 2});
   window.Add(SampleOf(9, 1));
 

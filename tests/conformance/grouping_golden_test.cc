@@ -130,7 +130,8 @@ std::vector<Step> SortedSteps(const Plan& plan) {
   for (size_t i = 0; i < steps.size(); ++i) {
     auto& [samples, total_samples, total_tokens] = steps[i];
     for (const std::vector<PlannedGroup>& groups : plan.groups) {
-      samples.push_back(groups.at(i).samples);
+      samples.emplace_back();
+      for (const SampleRef ref : groups.at(i).samples) samples.back().push_back(ref.position);
     }
     total_samples = plan.totals[i].samples;
     total_tokens = plan.totals[i].tokens;

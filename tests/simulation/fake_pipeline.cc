@@ -59,8 +59,8 @@ void FakePipeline::Apply(const Plan& plan, const std::vector<Offer>& offers) {
     step.epoch = epoch_;
     step.index = num_planned_++;
     step.totals = plan.totals[i];
-    for (const int32_t at : plan.groups[rank][i].samples) {
-      step.samples.push_back(offered[static_cast<size_t>(at)]);
+    for (const SampleRef ref : plan.groups[rank][i].samples) {
+      step.samples.push_back(ShapeOf(offers, ref));
     }
     num_emitted_ += plan.totals[i].samples;
     steps_.push_back(std::move(step));

@@ -81,6 +81,7 @@ const std::vector<FieldSpec>& Table() {
       Text("rendezvous", nullptr),
       Text("job_token", nullptr),
       Text("interface", nullptr),
+      Choice("topology", "auto", "auto|flat|hierarchical"),
       Duration("attach_timeout", "10m"),
       Duration("exchange_timeout", "30s"),
       Duration("stall_timeout", "inf"),

@@ -53,6 +53,7 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
 
   absl::Status Attach(Rank rank) override;
   RoundExchange* exchange(Rank rank) override { return hub_->exchange(rank); }
+  std::vector<int> node_of_rank() const override;
   void Fail(const absl::Status& status) override;
   void Leave() override;
   bool ended() const override;
@@ -91,6 +92,7 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
   CondVar ended_changed_;
   std::set<Rank> attached_ ABSL_GUARDED_BY(mutex_);
   std::vector<Rank> missing_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> node_of_rank_ ABSL_GUARDED_BY(mutex_);
   int64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   Generation generation_ ABSL_GUARDED_BY(mutex_);
   Generation ready_ ABSL_GUARDED_BY(mutex_);  // newest whose mesh a local rank reported
@@ -197,6 +199,11 @@ absl::Status JobAlignmentImpl::Attach(Rank rank) {
   supervisor_->Add(rank);
   link_->Send(std::move(event));
   return absl::OkStatus();
+}
+
+std::vector<int> JobAlignmentImpl::node_of_rank() const {
+  MutexLock lock(&mutex_);
+  return node_of_rank_;
 }
 
 void JobAlignmentImpl::Fail(const absl::Status& status) {
@@ -335,16 +342,25 @@ void JobAlignmentImpl::OnUpdate(const v1::ArbiterUpdate& update) {
   }
   if (!update.has_opened()) return;
   const Generation generation(update.opened().generation());
+  const auto& nodes = update.opened().rank_to_node();
+  const std::vector<int> node_of_rank(nodes.begin(), nodes.end());
+  if (node_of_rank.size() != static_cast<size_t>(options_.world_size)) {
+    FailHere(
+        absl::InternalError(absl::StrCat("the arbiter names the nodes of ", node_of_rank.size(),
+                                         " ranks, not of ", options_.world_size)));
+    return;
+  }
   {
     MutexLock lock(&mutex_);
     if (ended_) return;
+    node_of_rank_ = node_of_rank;
     incarnation_ = update.opened().incarnation();
     generation_ = generation;
     missing_.clear();
   }
   spdlog::info("job {}: generation {} of {} ranks on {} nodes", options_.job, generation.value(),
                update.opened().world_size(), update.opened().nodes());
-  hub_->OpenGeneration(generation);
+  hub_->OpenGeneration(generation, node_of_rank);
 }
 
 void JobAlignmentImpl::OnLinkEnd(const absl::Status& status) {

@@ -74,9 +74,10 @@ class JobAlignment {
     absl::Duration stall_timeout = absl::InfiniteDuration();
     absl::Duration attach_timeout = absl::Minutes(10);
 
-    std::string aligner_path;  // the odb-aligner program
-    std::string socket_path;   // Unix socket at which the aligners find AlignmentService
-    std::string interface;     // "" = choose
+    std::string aligner_path;       // the odb-aligner program
+    std::string socket_path;        // Unix socket at which the aligners find AlignmentService
+    std::string interface;          // "" = choose
+    std::string topology = "auto";  // "auto", "flat" or "hierarchical"
     std::string log_level = "info";
     int aligner_restarts_max = 10;  // without a completed round in between; then the job fails
 
@@ -105,6 +106,11 @@ class JobAlignment {
   // How the pipeline of a local rank meets the other ranks; the same object for the same rank, made
   // at the first call. `rank` must be in the job. Valid until this object is destroyed.
   virtual RoundExchange* exchange(Rank rank) = 0;
+
+  // The node (torchrun's GROUP_RANK) of each rank, by rank: as the arbiter gave it to all nodes,
+  // and the same in every generation. Empty until the first one opens; so it is there once a
+  // WaitGathered has returned a round.
+  virtual std::vector<int> node_of_rank() const = 0;
 
   // This node cannot go on: the job ends here and on all other nodes with this message. The first
   // error wins. Does not call on_failed.

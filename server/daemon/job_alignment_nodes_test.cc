@@ -65,6 +65,7 @@ TEST_CASE("JobAlignment: two nodes with two ranks each go through 50 rounds and 
     CHECK(Eventually(Soon(), [&] { return job->ended(); }));
     CHECK(job->failure() == absl::OkStatus());
     CHECK(job->Snapshot().interface == "lo 127.0.0.1");
+    CHECK(job->node_of_rank() == std::vector<int>{0, 0, 1, 1});
   }
 }
 

@@ -90,6 +90,7 @@ TEST_CASE("JobAlignment: real aligners bring 1, 2 and 4 ranks through 50 rounds"
   CHECK(snapshot.aligner_restarts == 0);
   CHECK(snapshot.aligner_pids.size() == static_cast<size_t>(world_size));
   CHECK(snapshot.interface == (world_size == 1 ? "" : "lo 127.0.0.1"));
+  CHECK(running.job->node_of_rank() == std::vector<int>(world_size, 0));
   CHECK(running.job->failure() == absl::OkStatus());
 }
 

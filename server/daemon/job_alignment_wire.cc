@@ -57,6 +57,7 @@ v1::AlignerSetup MakeSetup(const JobAlignment::Options& options) {
   setup.set_interface(options.interface);
   setup.set_config_digest(options.config_digest);
   setup.set_multi_node(options.multi_node);
+  setup.set_topology(options.topology);
   return setup;
 }
 
@@ -74,6 +75,7 @@ v1::NodeHello MakeHello(const JobAlignment::Options& options, const RecordCodec&
     digest->set_value(value);
   };
   add("record_bytes", absl::StrCat(codec.sizes().offer));
+  add("topology", options.topology);
   for (const auto& [key, value] : options.digests) add(key, value);
   return hello;
 }

@@ -111,6 +111,7 @@ absl::Status JobRuntime::StartAlignment() {
   options.aligner_path = node_.aligner_path;
   options.socket_path = node_.socket_path;
   options.interface = config.interface();
+  options.topology = config.topology();
   options.log_level = config.log_level();
   options.on_failed = [this](const absl::Status& status) { Fail(status); };
   if (options.multi_node && options.is_arbiter) {

@@ -149,6 +149,7 @@ class FakeAlignment final : public JobAlignment {
     return absl::OkStatus();
   }
   RoundExchange* exchange(Rank rank) override { return nullptr; }
+  std::vector<int> node_of_rank() const override { return {}; }
   void Fail(const absl::Status& status) override { Log(absl::StrCat("fail ", status.message())); }
   void Leave() override { Log("leave"); }
   absl::Status failure() const override { return absl::OkStatus(); }

@@ -32,17 +32,18 @@ RoundExchange* AlignmentHub::exchange(Rank rank) {
     options.config_digest = options_.config_digest;
     options.setup = options_.setup;
     channel = std::make_shared<RankChannel>(std::move(options), codec_);
-    channel->OpenGeneration(generation_);
+    channel->OpenGeneration(generation_, node_of_rank_);
     channel->End(end_);
   }
   return channel.get();
 }
 
-void AlignmentHub::OpenGeneration(Generation generation) {
+void AlignmentHub::OpenGeneration(Generation generation, const std::vector<int>& node_of_rank) {
   MutexLock lock(&mutex_);
   if (generation <= generation_) return;
   generation_ = generation;
-  for (const auto& entry : channels_) entry.second->OpenGeneration(generation);
+  node_of_rank_ = node_of_rank;
+  for (const auto& entry : channels_) entry.second->OpenGeneration(generation, node_of_rank);
 }
 
 void AlignmentHub::End(const absl::Status& status) {

@@ -51,8 +51,8 @@ class AlignmentHub {
   // The exchange of a local rank, made at the first call. `rank` must be in the job.
   RoundExchange* exchange(Rank rank);
 
-  // To all aligners, now and when they connect. Ignored unless newer.
-  void OpenGeneration(Generation generation);
+  // To all aligners, now and when they connect, with the node of each rank. Ignored unless newer.
+  void OpenGeneration(Generation generation, const std::vector<int>& node_of_rank = {});
   // Ends all waits and streams with `status`; the first one counts.
   void End(const absl::Status& status);
   // End(Cancelled), and no call of the listener once it has returned. Not from the listener.
@@ -92,6 +92,7 @@ class AlignmentHub {
   std::map<Rank, std::shared_ptr<RankChannel>> channels_ ABSL_GUARDED_BY(mutex_);
   std::map<Rank, int64_t> pids_ ABSL_GUARDED_BY(mutex_);
   Generation generation_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int> node_of_rank_ ABSL_GUARDED_BY(mutex_);
   v1::WaitReport waiting_ ABSL_GUARDED_BY(mutex_);
   std::string interface_ ABSL_GUARDED_BY(mutex_);
   absl::Status end_ ABSL_GUARDED_BY(mutex_);

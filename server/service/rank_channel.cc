@@ -175,10 +175,11 @@ absl::Status RankChannel::OnReleased(int64_t connection, const v1::RoundReleased
   return absl::OkStatus();
 }
 
-void RankChannel::OpenGeneration(Generation generation) {
+void RankChannel::OpenGeneration(Generation generation, const std::vector<int>& node_of_rank) {
   MutexLock lock(&mutex_);
   if (generation <= generation_) return;
   generation_ = generation;
+  node_of_rank_ = node_of_rank;
   if (connected_) HandOutLocked();
 }
 
@@ -236,6 +237,7 @@ void RankChannel::HandOutLocked() {
   open->set_stored_plan_digest(stored_digest_);
   open->set_stored_abandon(stored_abandon_);
   open->set_planned_offer(planned_offer_);
+  for (const int node : node_of_rank_) open->add_node_of_rank(node);
   SendHeadLocked();
   SendOfferLocked();
 }

@@ -66,7 +66,7 @@ class RankChannel final : public RoundExchange {
   // --- the job ---
 
   // Ignored unless newer.
-  void OpenGeneration(Generation generation);
+  void OpenGeneration(Generation generation, const std::vector<int>& node_of_rank);
   // All waits, now and later, end with `status`; the aligner's stream ends. The first one counts.
   void End(const absl::Status& status);
 
@@ -111,7 +111,8 @@ class RankChannel final : public RoundExchange {
   std::optional<GatheredState> gathered_ ABSL_GUARDED_BY(mutex_);
 
   Generation generation_ ABSL_GUARDED_BY(mutex_);  // newest opened
-  Generation handed_ ABSL_GUARDED_BY(mutex_);      // newest that an aligner was told of
+  std::vector<int> node_of_rank_ ABSL_GUARDED_BY(mutex_);
+  Generation handed_ ABSL_GUARDED_BY(mutex_);  // newest that an aligner was told of
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::AlignerCommand> commands_ ABSL_GUARDED_BY(mutex_);

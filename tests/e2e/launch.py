@@ -16,6 +16,7 @@ def main():
     parser.add_argument("--world", type=int, required=True)
     parser.add_argument("--nodes", type=int, default=1)
     parser.add_argument("--node", type=int, default=0)
+    parser.add_argument("--master", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=29500)
     parser.add_argument("--keep-going", action="store_true", help="a rank that fails does not end the others")
     parser.add_argument("command", nargs="+")
@@ -25,7 +26,7 @@ def main():
     for local in range(per_node):
         rank = arguments.node * per_node + local
         env = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(arguments.world), LOCAL_RANK=str(local),
-                   LOCAL_WORLD_SIZE=str(per_node), GROUP_RANK=str(arguments.node), MASTER_ADDR="127.0.0.1",
+                   LOCAL_WORLD_SIZE=str(per_node), GROUP_RANK=str(arguments.node), MASTER_ADDR=arguments.master,
                    MASTER_PORT=str(arguments.port), TORCHELASTIC_RUN_ID="none")
         ranks.append(subprocess.Popen([sys.executable, "-B", *arguments.command], env=env))
     signal.signal(signal.SIGTERM, lambda *_: [r.terminate() for r in ranks])

@@ -1,8 +1,9 @@
 """A trainer that records what it was given: worker.py OUT OPTIONS(json). Rank r writes OUT.<r>.json.
 
 Options: epochs (1), replicas (1), idle ("stand-in"), max_steps, max_samples, pause_at (step index) with pause_s and pause_rank,
-random_sleep_ms, break_at ({rank: taken}), hold (batches kept), mark_at (step at which OUT.<r>.mark is written and the rank stops
-itself until it gets SIGCONT), expect_error (record the error instead of failing), content (hash the tensors; default true).
+random_sleep_ms (only while the file slow_while exists, if given), break_at ({rank: taken}), hold (batches kept), mark_at (step at
+which OUT.<r>.mark is written and the rank stops itself until it gets SIGCONT), expect_error (record the error instead of failing),
+content (hash the tensors; default true).
 """
 
 import hashlib
@@ -61,7 +62,7 @@ def main():
                 steps.append(describe(batch, options.get("content", True)))
                 if options.get("hold"):
                     held = (held + [batch])[-options["hold"]:]
-                if options.get("random_sleep_ms"):
+                if options.get("random_sleep_ms") and os.path.exists(options.get("slow_while", "/")):
                     time.sleep(sleeper.random() * options["random_sleep_ms"] / 1000)
                 if options.get("pause_rank") == rank and len(steps) == options.get("pause_at"):
                     time.sleep(options["pause_s"])

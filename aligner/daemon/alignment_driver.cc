@@ -166,7 +166,8 @@ absl::Status AlignmentDriver::OpenMesh(const v1::OpenGeneration& open) {
   v1::AlignerEvent alive;
   alive.mutable_waiting();
   Send(alive);
-  worker_->Open(generation, clock_->Now() + std::max(exchange_timeout_, kOpenTimeoutMin));
+  MeshSpec mesh{generation, {open.node_of_rank().begin(), open.node_of_rank().end()}};
+  worker_->Open(std::move(mesh), clock_->Now() + std::max(exchange_timeout_, kOpenTimeoutMin));
   return absl::OkStatus();
 }
 

@@ -264,6 +264,56 @@ TEST_CASE("F6: a rank that hangs breaks the mesh after exchange_timeout", "[alig
   }
 }
 
+// Notes what mesh it is asked for; a mesh of one rank.
+class NotingTransport final : public Transport {
+ public:
+  explicit NotingTransport(MeshSpec* asked) : asked_(asked) {}
+  OpenResult Open(const MeshSpec& mesh, absl::Time) override {
+    *asked_ = mesh;
+    return {};
+  }
+  ExchangeResult Exchange(ExchangeKind, absl::string_view record, absl::Time) override {
+    return {absl::OkStatus(), std::nullopt, std::string(record)};
+  }
+  void Close() override {}
+  void Interrupt(Generation) override {}
+
+ private:
+  MeshSpec* const asked_;
+};
+
+// Ends the driver as soon as its mesh stands.
+class QuittingLink final : public OdbdLink {
+ public:
+  bool Send(const v1::AlignerEvent& event) override { return !event.has_mesh_ready(); }
+};
+
+TEST_CASE("AlignmentDriver: the nodes of the ranks reach the transport", "[aligner][driver]") {
+  MeshSpec asked;
+  QuittingLink link;
+  RealClock clock;
+  AlignmentDriver driver(
+      &link,
+      [&](const v1::AlignerSetup&, const RecordSizes&) {
+        return std::make_unique<NotingTransport>(&asked);
+      },
+      &clock);
+  v1::AlignerCommand setup;
+  setup.mutable_setup()->set_world_size(1);
+  setup.mutable_setup()->set_heartbeat_interval_us(20'000);
+  setup.mutable_setup()->set_exchange_timeout_us(1'000'000);
+  v1::AlignerCommand open;
+  open.mutable_open_generation()->set_generation(3);
+  for (const int node : {4, 4, 7}) open.mutable_open_generation()->add_node_of_rank(node);
+
+  driver.OnCommand(setup);
+  driver.OnCommand(open);
+  CHECK(driver.Run() == absl::OkStatus());
+
+  CHECK(asked.generation == Generation(3));
+  CHECK(asked.node_of_rank == std::vector<int>{4, 4, 7});
+}
+
 TEST_CASE("AlignmentDriver: commands that make no sense end it", "[aligner][driver]") {
   InMemoryNetwork network(1, Sizes());
   FakeOdbd odbd(0, 1, &network);

@@ -15,6 +15,7 @@
 #include "aligner/transport/gloo/gloo_transport.h"
 #include "aligner/transport/gloo/interface.h"
 #include "aligner/transport/rendezvous_client.h"
+#include "aligner/transport/topology.h"
 #include "base/clock.h"
 #include "base/os/lifeline.h"
 #include "base/os/signals.h"
@@ -53,8 +54,8 @@ class RendezvousTransport final : public Transport {
   RendezvousTransport(std::unique_ptr<KeyValueStore> store, const GlooTransport::Options& options)
       : store_(std::move(store)), gloo_(options, store_.get()) {}
 
-  OpenResult Open(Generation generation, absl::Time deadline) override {
-    return gloo_.Open(generation, deadline);
+  OpenResult Open(const MeshSpec& mesh, absl::Time deadline) override {
+    return gloo_.Open(mesh, deadline);
   }
   ExchangeResult Exchange(ExchangeKind kind, absl::string_view record,
                           absl::Time deadline) override {
@@ -74,6 +75,7 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(const v1::AlignerSetu
   options.rank = Rank(setup.rank());
   options.world_size = setup.world_size();
   options.sizes = sizes;
+  ASSIGN_OR_RETURN(options.topology, ParseTopology(setup.topology()));
   if (setup.world_size() > 1) {
     InterfaceRequest request;
     request.wanted = setup.interface();

@@ -22,9 +22,9 @@ MeshWorker::~MeshWorker() {
   thread_.Join();
 }
 
-void MeshWorker::Open(Generation generation, absl::Time deadline) {
-  transport_->Interrupt(Generation(generation.value() - 1));
-  Push(OpenCall{generation, deadline});
+void MeshWorker::Open(MeshSpec mesh, absl::Time deadline) {
+  transport_->Interrupt(Generation(mesh.generation.value() - 1));
+  Push(OpenCall{std::move(mesh), deadline});
 }
 
 void MeshWorker::Exchange(ExchangeId id, ExchangeKind kind, std::string record,
@@ -60,7 +60,7 @@ void MeshWorker::Run() {
 
 void MeshWorker::Execute(const Call& call) {
   if (const auto* open = std::get_if<OpenCall>(&call)) {
-    on_done_(MeshOpened{open->generation, transport_->Open(open->generation, open->deadline)});
+    on_done_(MeshOpened{open->mesh.generation, transport_->Open(open->mesh, open->deadline)});
   } else if (const auto* exchange = std::get_if<ExchangeCall>(&call)) {
     on_done_(Exchanged{exchange->id, exchange->kind,
                        transport_->Exchange(exchange->kind, exchange->record, exchange->deadline)});

@@ -40,14 +40,14 @@ class MeshWorker {
   ~MeshWorker();
 
   // Interrupts everything of older generations, then opens this one.
-  void Open(Generation generation, absl::Time deadline);
+  void Open(MeshSpec mesh, absl::Time deadline);
   void Exchange(ExchangeId id, ExchangeKind kind, std::string record, absl::Time deadline);
   // Drops the mesh of `generation`, so that its other ranks notice.
   void Close(Generation generation);
 
  private:
   struct OpenCall {
-    Generation generation;
+    MeshSpec mesh;
     absl::Time deadline;
   };
   struct ExchangeCall {

@@ -10,7 +10,8 @@ class InMemoryTransport final : public Transport {
   InMemoryTransport(InMemoryNetwork* network, Rank rank) : network_(network), rank_(rank) {}
   ~InMemoryTransport() override { Close(); }
 
-  OpenResult Open(Generation generation, absl::Time deadline) override {
+  OpenResult Open(const MeshSpec& spec, absl::Time deadline) override {
+    const Generation generation = spec.generation;
     Close();
     MutexLock lock(&network_->mutex_);
     InMemoryNetwork::Mesh& mesh = network_->meshes_[generation];

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -28,6 +29,12 @@ struct RecordSizes {
     const size_t a = resync > offer ? resync : offer;
     return a > confirm ? a : confirm;
   }
+};
+
+// Which mesh, and who is where. Equal on all its ranks.
+struct MeshSpec {
+  Generation generation;
+  std::vector<int> node_of_rank;  // by rank; empty: not known
 };
 
 // Where this rank's end of a mesh listens.
@@ -58,15 +65,15 @@ struct ExchangeResult {
 // Errors (status codes):
 //   Unavailable         a peer is gone, or cannot be reached
 //   DeadlineExceeded    a peer did not take part in time
-//   FailedPrecondition  no mesh; or the ranks disagree on world size or record sizes
+//   FailedPrecondition  no mesh; or the ranks disagree on world size, record sizes or nodes
 //   InvalidArgument     the interface asked for cannot be used; a record of the wrong size
 //   Cancelled           interrupted
 class Transport {
  public:
   virtual ~Transport() = default;
 
-  // Drops the present mesh and waits for the others to open `generation` too.
-  virtual OpenResult Open(Generation generation, absl::Time deadline) = 0;
+  // Drops the present mesh and waits for the others to open the same one too.
+  virtual OpenResult Open(const MeshSpec& mesh, absl::Time deadline) = 0;
 
   virtual ExchangeResult Exchange(ExchangeKind kind, absl::string_view record,
                                   absl::Time deadline) = 0;

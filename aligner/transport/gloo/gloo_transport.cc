@@ -1,33 +1,28 @@
 #include "aligner/transport/gloo/gloo_transport.h"
 
-#include <gloo/common/error.h>
-#include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
 
 #include <algorithm>
-#include <chrono>
-#include <map>
-#include <set>
+#include <exception>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
+#include "absl/strings/str_join.h"
+#include "aligner/transport/gloo/gather_tree.h"
 #include "aligner/transport/gloo/rendezvous_store.h"
+#include "base/hash.h"
 #include "base/os/mutex.h"
 #include "base/status_macros.h"
 
 namespace odb {
 namespace {
 
-// Gloo rounds down to milliseconds, and 0 would be "no timeout".
-std::chrono::milliseconds TimeLeft(absl::Time deadline) {
-  const absl::Duration left = deadline - absl::Now();
-  return std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(left)));
-}
+// How long a rank that only saw its leader go waits for the note that says why.
+constexpr absl::Duration kNoteWait = absl::Milliseconds(300);
+constexpr char kNoteKey[] = "failure";
 
 // "[/build/gloo-x/pair.cc:589] Connection closed by peer" without the bracket.
 std::string CleanMessage(absl::string_view message) {
@@ -46,88 +41,44 @@ absl::Status ToStatus(const std::string& message) {
   return absl::UnavailableError(message);
 }
 
+// What must be equal on all ranks of a mesh.
+std::string DescribeMesh(const GlooTransport::Options& options, const MeshSpec& mesh,
+                         const MeshShape& shape) {
+  std::string text =
+      absl::StrCat("world size ", options.world_size, ", record bytes ", options.sizes.resync, "/",
+                   options.sizes.offer, "/", options.sizes.confirm);
+  if (mesh.node_of_rank.empty()) return text;
+  absl::StrAppend(&text, ", ", shape.flat() ? "flat" : "hierarchical", " over nodes ",
+                  absl::Hex(Hash64(absl::StrJoin(mesh.node_of_rank, ","))));
+  return text;
+}
+
+std::string SizesKey(Rank rank) { return absl::StrCat("sizes_", rank.value()); }
+
+// Waits until each of `ranks` has said how it counts; a difference is an error.
+absl::Status CompareSizes(RendezvousStore* store, const std::vector<Rank>& ranks, Rank rank,
+                          const std::string& own, absl::Time deadline,
+                          std::optional<Rank>* suspect) {
+  for (const Rank peer : ranks) {
+    const auto value = store->Fetch({SizesKey(peer)}, deadline);
+    if (!value.ok() || value->front() != own) *suspect = peer;
+    RETURN_IF_ERROR(value.status());
+    if (value->front() == own) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", peer.value(), " has ", value->front(), ", rank ", rank.value(), " has ", own));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-// The Gloo objects of one generation, and what Interrupt needs of them.
-class GlooTransport::Mesh {
+// The mesh of one generation, and what Interrupt needs of it.
+class GlooTransport::State {
  public:
-  explicit Mesh(const Options& options)
-      : options_(options), table_(options.world_size * options.sizes.largest()) {}
-
-  // Throws what Gloo throws.
-  void Connect(RendezvousStore* store) {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options_.interface.address;
-    device_ = gloo::transport::tcp::CreateDevice(attributes);
-    context_ = std::make_shared<gloo::rendezvous::Context>(static_cast<int>(options_.rank.value()),
-                                                           options_.world_size);
-    context_->setTimeout(absl::ToChronoMilliseconds(options_.connect_timeout));
-    context_->connectFullMesh(*store, device_);
-    auto buffer = context_->createUnboundBuffer(table_.data(), table_.size());
-    ReadPeerAddresses(store);
-    MutexLock lock(&mutex_);
-    buffer_ = std::move(buffer);
-    slot_ = 0;
-  }
-
-  // True: the table is complete. False: interrupted. Throws what Gloo throws.
-  bool AllGather(absl::string_view record, absl::Time deadline) {
-    const int rank = static_cast<int>(options_.rank.value());
-    const int world_size = options_.world_size;
-    const size_t size = record.size();
-    std::copy(record.begin(), record.end(), table_.begin() + rank * size);
-    missing_.clear();
-    for (int k = 1; k < world_size; ++k) {
-      const int from = (rank + world_size - k) % world_size;
-      missing_.insert(from);
-      buffer_->recv(from, slot_, from * size, size);
-    }
-    for (int k = 1; k < world_size; ++k) {
-      buffer_->send((rank + k) % world_size, slot_, rank * size, size);
-    }
-    ++slot_;
-    for (int k = 1; k < world_size; ++k) {
-      int from = -1;
-      if (!buffer_->waitRecv(&from, TimeLeft(deadline))) return false;
-      missing_.erase(from);
-    }
-    for (int k = 1; k < world_size; ++k) {
-      if (!buffer_->waitSend(TimeLeft(deadline))) return false;
-    }
-    return true;
-  }
-
-  std::string Table(size_t bytes) const { return std::string(table_.data(), bytes); }
-
-  // The rank that a failure is probably about: the one whose address Gloo names, or the only one
-  // that has not sent its record.
-  std::optional<Rank> Suspect(const std::string& message) const {
-    for (const auto& [address, rank] : peers_) {
-      if (absl::StrContains(message, address)) return rank;
-    }
-    if (missing_.size() == 1) return Rank(*missing_.begin());
-    return std::nullopt;
-  }
-
-  void Destroy() {
-    {
-      MutexLock lock(&mutex_);
-      buffer_.reset();
-    }
-    context_.reset();
-    device_.reset();
-    peers_.clear();
-    missing_.clear();
-  }
-
-  bool connected() const { return context_ != nullptr; }
-
   void Interrupt(Generation generation) {
     MutexLock lock(&mutex_);
     if (generation > interrupted_) interrupted_ = generation;
-    if (generation < generation_ || buffer_ == nullptr) return;
-    buffer_->abortWaitRecv();
-    buffer_->abortWaitSend();
+    if (generation >= generation_) tree.Abort();
   }
   bool Interrupted(Generation generation) {
     MutexLock lock(&mutex_);
@@ -142,78 +93,90 @@ class GlooTransport::Mesh {
     return generation_;
   }
 
+  GatherTree tree;  // of the thread that opens and exchanges, but for Abort
+  bool hierarchical = false;
+
  private:
-  // Gloo's messages name a peer by the address that it published for us.
-  void ReadPeerAddresses(RendezvousStore* store) {
-    const int rank = static_cast<int>(options_.rank.value());
-    for (int peer = 0; peer < options_.world_size; ++peer) {
-      if (peer == rank) continue;
-      const std::vector<char> all = store->get(absl::StrCat(peer));
-      const size_t size = all.size() / (options_.world_size - 1);
-      const size_t index = rank < peer ? rank : rank - 1;  // a rank has no address for itself
-      const std::vector<char> bytes(all.begin() + index * size, all.begin() + (index + 1) * size);
-      peers_[gloo::transport::tcp::Address(bytes).str()] = Rank(peer);
-    }
-  }
-
-  const Options& options_;
-  std::vector<char> table_;  // outlives buffer_, which points into it
-  std::shared_ptr<gloo::transport::Device> device_;
-  std::shared_ptr<gloo::rendezvous::Context> context_;
-  std::map<std::string, Rank> peers_;  // by address
-  std::set<int> missing_;              // who has not sent its record in the present exchange
-  uint64_t slot_ = 0;
-
   Mutex mutex_;
-  // Written by the exchanging thread only, under the mutex, which therefore reads it without.
-  std::unique_ptr<gloo::transport::UnboundBuffer> buffer_;
   Generation generation_ ABSL_GUARDED_BY(mutex_);
   Generation interrupted_ ABSL_GUARDED_BY(mutex_);
 };
 
 GlooTransport::GlooTransport(Options options, KeyValueStore* store)
-    : options_(std::move(options)), store_(store), mesh_(std::make_unique<Mesh>(options_)) {}
+    : options_(std::move(options)), store_(store), state_(std::make_unique<State>()) {}
 
 GlooTransport::~GlooTransport() { Close(); }
 
-absl::Status GlooTransport::CompareSizes(RendezvousStore* store,
-                                         std::optional<Rank>* suspect) const {
-  const std::string own =
-      absl::StrCat("world size ", options_.world_size, ", record bytes ", options_.sizes.resync,
-                   "/", options_.sizes.offer, "/", options_.sizes.confirm);
-  RETURN_IF_ERROR(store->Publish(absl::StrCat("sizes_", options_.rank.value()), own));
-  for (int peer = 0; peer < options_.world_size; ++peer) {
-    const auto value = store->Fetch({absl::StrCat("sizes_", peer)}, store->deadline());
-    if (!value.ok() || value->front() != own) *suspect = Rank(peer);
-    RETURN_IF_ERROR(value.status());
-    if (value->front() == own) continue;
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", peer, " has ", value->front(), ", rank ", options_.rank.value(), " has ", own));
-  }
-  return absl::OkStatus();
+RendezvousStore GlooTransport::StoreAt(const std::string& below, absl::Time deadline) const {
+  const Generation generation = state_->generation();
+  return RendezvousStore(store_,
+                         absl::StrCat(options_.key_prefix, "g", generation.value(), "/", below),
+                         deadline, [this, generation] { return state_->Interrupted(generation); });
 }
 
-OpenResult GlooTransport::Open(Generation generation, absl::Time deadline) {
+// Throws what Gloo throws.
+absl::Status GlooTransport::Connect(const MeshSpec& mesh, const MeshShape& shape,
+                                    absl::Time deadline, std::optional<Rank>* suspect) {
+  const std::string own = DescribeMesh(options_, mesh, shape);
+  const auto is_own = [this](const std::vector<Rank>& group) {
+    return std::find(group.begin(), group.end(), options_.rank) != group.end();
+  };
+  const std::vector<Rank>& group = *std::find_if(shape.groups.begin(), shape.groups.end(), is_own);
+  std::vector<Rank> all;
+  for (int rank = 0; rank < options_.world_size; ++rank) all.push_back(Rank(rank));
+
+  RendezvousStore store = StoreAt("", deadline);
+  RETURN_IF_ERROR(store.Publish(SizesKey(options_.rank), own));
+  RETURN_IF_ERROR(CompareSizes(&store, group, options_.rank, own, deadline, suspect));
+
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = options_.interface.address;
+  GatherTree::Options tree;
+  tree.shape = shape;
+  tree.rank = options_.rank;
+  tree.record_bytes_max = options_.sizes.largest();
+  tree.connect_timeout = options_.connect_timeout;
+  tree.device = gloo::transport::tcp::CreateDevice(attributes);
+  RendezvousStore group_store = StoreAt(absl::StrCat("of_", group.front().value(), "/"), deadline);
+  state_->tree.ConnectGroup(std::move(tree), &group_store);
+  if (options_.rank == group.front()) {
+    // A rank of another node that does not come is to be named before the group gives up.
+    const absl::Time all_there =
+        shape.flat() ? deadline : GatherTree::ShareOf(deadline, GatherTree::kGatherShare);
+    RETURN_IF_ERROR(CompareSizes(&store, all, options_.rank, own, all_there, suspect));
+  }
+  if (state_->Interrupted(mesh.generation)) return absl::CancelledError("interrupted");
+  if (state_->tree.ConnectLeaders(&store, deadline)) return absl::OkStatus();
+  return absl::CancelledError("interrupted");
+}
+
+absl::Status GlooTransport::OpenTree(const MeshSpec& mesh, absl::Time deadline,
+                                     std::optional<Rank>* suspect) {
+  ASSIGN_OR_RETURN(const MeshShape shape,
+                   ShapeMesh(options_.topology, options_.world_size, mesh.node_of_rank));
+  state_->hierarchical = !shape.flat();
+  try {
+    return Connect(mesh, shape, deadline, suspect);
+  } catch (const std::exception& error) {
+    const std::string message = CleanMessage(error.what());
+    Close();
+    *suspect = state_->tree.Suspect(message);
+    return ToStatus(absl::StrCat("connecting the mesh: ", message));
+  }
+}
+
+OpenResult GlooTransport::Open(const MeshSpec& mesh, absl::Time deadline) {
   Close();
   OpenResult result;
-  mesh_->set_generation(generation);
+  state_->set_generation(mesh.generation);
   if (options_.world_size > 1) {
-    RendezvousStore store(store_, absl::StrCat(options_.key_prefix, "g", generation.value(), "/"),
-                          deadline, [this, generation] { return mesh_->Interrupted(generation); });
-    result.status = CompareSizes(&store, &result.suspect);
-    if (result.status.ok()) {
-      try {
-        mesh_->Connect(&store);
-      } catch (const std::exception& error) {
-        const std::string message = CleanMessage(error.what());
-        result.suspect = mesh_->Suspect(message);
-        result.status = ToStatus(absl::StrCat("connecting the mesh: ", message));
-      }
-    }
+    result.status = OpenTree(mesh, deadline, &result.suspect);
     result.address = {options_.interface.name, options_.interface.address};
   }
-  if (mesh_->Interrupted(generation)) result.status = absl::CancelledError("interrupted");
-  if (!result.status.ok()) Close();
+  if (state_->Interrupted(mesh.generation)) result.status = absl::CancelledError("interrupted");
+  if (result.status.ok()) return result;
+  Close();
+  ShareFailure(&result.status, &result.suspect);
   return result;
 }
 
@@ -226,41 +189,61 @@ ExchangeResult GlooTransport::Exchange(ExchangeKind kind, absl::string_view reco
         absl::StrCat("a record has ", record.size(), " bytes, not ", size));
     return result;
   }
-  if (mesh_->Interrupted(mesh_->generation())) {
+  if (state_->Interrupted(state_->generation())) {
     result.status = absl::CancelledError("interrupted");
   } else if (options_.world_size == 1) {
     result.table = std::string(record);
     return result;
-  } else if (!mesh_->connected()) {
+  } else if (!state_->tree.connected()) {
     result.status = absl::FailedPreconditionError("no mesh is open");
     return result;
   } else {
     try {
-      if (mesh_->AllGather(record, deadline)) {
-        result.table = mesh_->Table(size * options_.world_size);
+      if (state_->tree.AllGather(record, deadline)) {
+        result.table = state_->tree.Table();
         return result;
       }
       result.status = absl::CancelledError("interrupted");
     } catch (const std::exception& error) {
       const std::string message = CleanMessage(error.what());
-      result.suspect = mesh_->Suspect(message);
+      Close();
+      result.suspect = state_->tree.Suspect(message);
       result.status = ToStatus(message);
     }
   }
   Close();
+  ShareFailure(&result.status, &result.suspect);
   return result;
+}
+
+void GlooTransport::ShareFailure(absl::Status* status, std::optional<Rank>* suspect) const {
+  if (!state_->hierarchical || absl::IsCancelled(*status)) return;
+  RendezvousStore store = StoreAt("", absl::Now() + kNoteWait);
+  if (absl::IsUnavailable(*status) && state_->tree.waited_for_leader()) {
+    const auto note = store.Fetch({kNoteKey}, store.deadline());
+    const size_t space = note.ok() ? note->front().find(' ') : std::string::npos;
+    int64_t rank = 0;
+    if (space != std::string::npos && absl::SimpleAtoi(note->front().substr(0, space), &rank)) {
+      *suspect = rank < 0 ? std::nullopt : std::make_optional(Rank(rank));
+      *status = absl::UnavailableError(note->front().substr(space + 1));
+      return;
+    }
+  }
+  const int64_t rank = suspect->has_value() ? (*suspect)->value() : -1;
+  // Only a help: without it the others name the leader.
+  store.Publish(kNoteKey, absl::StrCat(rank, " ", status->message())).IgnoreError();
 }
 
 void GlooTransport::Close() {
   try {
-    mesh_->Destroy();
+    state_->tree.Destroy();
   } catch (const std::exception&) {
     // Sockets that are broken already: there is nothing left to close.
   }
 }
 
 void GlooTransport::Interrupt(Generation generation) {
-  mesh_->Interrupt(generation);
+  state_->Interrupt(generation);
   store_->Cancel();
 }
 

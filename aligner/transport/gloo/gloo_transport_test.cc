@@ -3,84 +3,14 @@
 #include <signal.h>
 
 #include <catch2/catch.hpp>
-#include <functional>
-#include <map>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "base/os/mutex.h"
+#include "aligner/transport/gloo/gloo_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace odb {
 namespace {
-
-class MapStore final : public KeyValueStore {
- public:
-  absl::Status Set(const std::string& key, const std::string& value, absl::Time) override {
-    MutexLock lock(&mutex_);
-    values_[key] = value;
-    changed_.NotifyAll();
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<std::string>> Get(const std::vector<std::string>& keys,
-                                               absl::Time deadline) override {
-    MutexLock lock(&mutex_);
-    const int64_t cancels = cancels_;
-    std::vector<std::string> values;
-    for (const std::string& key : keys) {
-      while (values_.count(key) == 0) {
-        if (cancels_ != cancels) return absl::CancelledError("cancelled");
-        if (changed_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError(key);
-      }
-      values.push_back(values_[key]);
-    }
-    return values;
-  }
-  void Cancel() override {
-    MutexLock lock(&mutex_);
-    ++cancels_;
-    changed_.NotifyAll();
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  std::map<std::string, std::string> values_ ABSL_GUARDED_BY(mutex_);
-  int64_t cancels_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
-const RecordSizes kSizes = {16, 4096, 24};
-
-std::string Record(int rank, int64_t number, size_t size) {
-  std::string record = absl::StrCat("rank ", rank, " exchange ", number);
-  record.resize(size, static_cast<char>('a' + rank));
-  return record;
-}
-
-std::unique_ptr<GlooTransport> MakeTransport(int rank, int world_size, KeyValueStore* store,
-                                             RecordSizes sizes = kSizes) {
-  GlooTransport::Options options;
-  options.rank = Rank(rank);
-  options.world_size = world_size;
-  options.sizes = sizes;
-  options.interface = {"lo", "127.0.0.1", /*loopback=*/true};
-  options.key_prefix = "job/";
-  return std::make_unique<GlooTransport>(options, store);
-}
-
-// Runs `body` once per rank, each in a thread of its own, and returns what it returned.
-template <typename Result>
-std::vector<Result> RunRanks(int world_size, std::function<Result(int rank)> body) {
-  std::vector<Result> results(world_size);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] { results[rank] = body(rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
-
-absl::Time Deadline() { return absl::Now() + absl::Seconds(30); }
 
 TEST_CASE("GlooTransport: every rank gets everybody's records in rank order, of all kinds",
           "[aligner][gloo]") {
@@ -92,7 +22,7 @@ TEST_CASE("GlooTransport: every rank gets everybody's records in rank order, of 
 
   const auto failures = RunRanks<std::string>(world_size, [&](int rank) -> std::string {
     const auto transport = MakeTransport(rank, world_size, &store);
-    const OpenResult opened = transport->Open(Generation(1), Deadline());
+    const OpenResult opened = transport->Open({Generation(1), {}}, Deadline());
     if (!opened.status.ok()) return opened.status.ToString();
     for (int number = 0; number < 60; ++number) {
       const ExchangeKind kind = kinds[number % 3];
@@ -123,7 +53,7 @@ TEST_CASE("F6: a rank that leaves is noticed by all others, and a new generation
   const auto seen = RunRanks<Seen>(kWorldSize, [&](int rank) {
     Seen seen;
     auto transport = MakeTransport(rank, kWorldSize, &store);
-    seen.broken = transport->Open(Generation(1), Deadline()).status;
+    seen.broken = transport->Open({Generation(1), {}}, Deadline()).status;
     const std::string record = Record(rank, 0, kSizes.confirm);
     if (rank == 2) {
       transport.reset();
@@ -131,7 +61,7 @@ TEST_CASE("F6: a rank that leaves is noticed by all others, and a new generation
       seen.broken = transport->Exchange(ExchangeKind::kConfirm, record, Deadline()).status;
     }
     if (transport == nullptr) transport = MakeTransport(rank, kWorldSize, &store);
-    seen.repaired = transport->Open(Generation(2), Deadline()).status;
+    seen.repaired = transport->Open({Generation(2), {}}, Deadline()).status;
     seen.table = transport->Exchange(ExchangeKind::kConfirm, record, Deadline()).table;
     return seen;
   });
@@ -152,7 +82,7 @@ TEST_CASE("GlooTransport: a silent rank is named when the deadline passes", "[al
   const auto results = RunRanks<ExchangeResult>(2, [&](int rank) {
     const auto transport = MakeTransport(rank, 2, &store);
     ExchangeResult result;
-    result.status = transport->Open(Generation(1), Deadline()).status;
+    result.status = transport->Open({Generation(1), {}}, Deadline()).status;
     if (rank == 0) {
       result = transport->Exchange(ExchangeKind::kConfirm, Record(0, 0, kSizes.confirm),
                                    absl::Now() + absl::Milliseconds(100));
@@ -174,7 +104,7 @@ TEST_CASE("GlooTransport: Interrupt ends a blocked exchange and a blocked Open",
 
   const auto results = RunRanks<absl::Status>(2, [&](int rank) {
     const auto transport = MakeTransport(rank, 2, &store);
-    absl::Status status = transport->Open(Generation(1), Deadline()).status;
+    absl::Status status = transport->Open({Generation(1), {}}, Deadline()).status;
     if (!status.ok()) return status;
     if (rank == 1) {
       store.Get({"done"}, Deadline()).status().IgnoreError();
@@ -187,7 +117,7 @@ TEST_CASE("GlooTransport: Interrupt ends a blocked exchange and a blocked Open",
     if (!absl::IsCancelled(status)) return absl::InternalError(status.ToString());
     // Rank 1 never opens generation 2.
     std::thread second([&] { transport->Interrupt(Generation(2)); });
-    status = transport->Open(Generation(2), Deadline()).status;
+    status = transport->Open({Generation(2), {}}, Deadline()).status;
     second.join();
     store.Set("done", "", Deadline()).IgnoreError();
     return status;
@@ -204,7 +134,7 @@ TEST_CASE("GlooTransport: ranks with different record sizes are refused, and do 
   const auto results = RunRanks<OpenResult>(2, [&](int rank) {
     RecordSizes sizes = kSizes;
     if (rank == 1) sizes.offer = 8192;
-    return MakeTransport(rank, 2, &store, sizes)->Open(Generation(1), Deadline());
+    return MakeTransport(rank, 2, &store, sizes)->Open({Generation(1), {}}, Deadline());
   });
 
   CHECK_THAT(results[0].status, HasCode(absl::StatusCode::kFailedPrecondition));
@@ -216,7 +146,7 @@ TEST_CASE("GlooTransport: ranks with different record sizes are refused, and do 
 TEST_CASE("GlooTransport: a record of another size never reaches Gloo", "[aligner][gloo]") {
   MapStore store;
   const auto transport = MakeTransport(0, 1, &store);
-  REQUIRE(transport->Open(Generation(1), Deadline()).status.ok());
+  REQUIRE(transport->Open({Generation(1), {}}, Deadline()).status.ok());
 
   const auto result = transport->Exchange(ExchangeKind::kOffer, "short", Deadline());
 
@@ -228,7 +158,8 @@ TEST_CASE("GlooTransport: a rank that never comes is named when Open's deadline 
   MapStore store;
   const auto transport = MakeTransport(0, 2, &store);
 
-  const OpenResult result = transport->Open(Generation(1), absl::Now() + absl::Milliseconds(50));
+  const OpenResult result =
+      transport->Open({Generation(1), {}}, absl::Now() + absl::Milliseconds(50));
 
   CHECK_THAT(result.status, HasCode(absl::StatusCode::kDeadlineExceeded));
   CHECK(result.suspect == Rank(1));

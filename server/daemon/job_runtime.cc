@@ -50,7 +50,7 @@ uint64_t TicksSinceBoot() {
 
 PlanOptions PlanOptionsOf(const v1::Config& config) {
   PlanOptions plan;
-  plan.policy = Policy::kPaper;
+  plan.policy = config.policy() == "paper" ? Policy::kPaper : Policy::kBalanced;
   plan.termination =
       config.termination() == "non-join" ? Termination::kNonJoin : Termination::kJoin;
   plan.budget = config.token_budget();
@@ -59,6 +59,8 @@ PlanOptions PlanOptionsOf(const v1::Config& config) {
   plan.pad_to_multiple_of = config.pad_to_multiple_of();
   plan.max_steps = config.max_steps_per_round();
   plan.quota = config.quota();
+  plan.max_wait_rounds = config.max_wait_rounds();
+  plan.cost.quadratic_length = config.cost_quadratic_length();
   plan.seed = config.seed();
   return plan;
 }
@@ -143,6 +145,11 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   dependencies.pool = node_.pool;
   dependencies.views = views_.get();
   dependencies.exchange = alignment_->exchange(rank);
+  dependencies.windows = &windows_;
+  dependencies.plans = &plans_;
+  if (config.scope() == "node") {
+    dependencies.node_of_rank = [this] { return alignment_->node_of_rank(); };
+  }
   dependencies.ledger = node_.ledger;
   dependencies.coverage = &coverage_;
   dependencies.on_failed = [this](const absl::Status& status) { Fail(status); };

@@ -21,6 +21,8 @@
 #include "server/delivery/rank_runtime.h"
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/epoch_views.h"
+#include "server/pipeline/node_windows.h"
+#include "server/pipeline/plan_memo.h"
 
 namespace odb {
 
@@ -117,6 +119,9 @@ class JobRuntime {
   const NodeServices node_;
   const std::unique_ptr<EpochViews> views_;
   CoverageTracker coverage_;
+  // Of all ranks here.
+  NodeWindows windows_;
+  PlanMemo plans_;
   std::unique_ptr<JobAlignment> alignment_;  // constant after Start
 
   mutable Mutex mutex_;                                     // guards all below

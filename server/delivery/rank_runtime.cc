@@ -39,6 +39,9 @@ RankPipeline::Dependencies PipelineDependencies(const RankRuntime::Dependencies&
   pipeline.pool = deps.pool;
   pipeline.views = deps.views;
   pipeline.exchange = deps.exchange;
+  pipeline.windows = deps.windows;
+  pipeline.plans = deps.plans;
+  pipeline.node_of_rank = deps.node_of_rank;
   pipeline.ledger = deps.ledger;
   pipeline.coverage = deps.coverage;
   pipeline.output = output;

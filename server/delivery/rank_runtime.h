@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,8 @@
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/epoch_views.h"
 #include "server/pipeline/ledger.h"
+#include "server/pipeline/node_windows.h"
+#include "server/pipeline/plan_memo.h"
 #include "server/pipeline/round_exchange.h"
 #include "server/preprocess/preprocess_pool.h"
 #include "server/preprocess/transform.h"
@@ -62,6 +65,10 @@ class RankRuntime {
     PreprocessPool* pool = nullptr;
     const EpochViews* views = nullptr;
     RoundExchange* exchange = nullptr;
+    NodeWindows* windows = nullptr;  // shared by the job's ranks at this node
+    PlanMemo* plans = nullptr;       // the same
+    // scope: node. The node of each rank, from the first gathered round on; null: scope: rank.
+    std::function<std::vector<int>()> node_of_rank;
     Ledger* ledger = nullptr;
     CoverageTracker* coverage = nullptr;
     // This rank cannot go on (its own error, or the exchange's): the job must be told.

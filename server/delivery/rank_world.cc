@@ -198,6 +198,11 @@ RankWorld::RankWorld(const Options& options) : options_(options) {
     deps.pool = pool_.get();
     deps.views = views_.get();
     deps.exchange = mesh_->exchange(Rank(rank));
+    deps.windows = &windows_;
+    deps.plans = &plans_;
+    if (!options.node_of_rank.empty()) {
+      deps.node_of_rank = [this] { return options_.node_of_rank; };
+    }
     deps.ledger = ledger_.get();
     deps.coverage = coverage_.get();
     auto runtime = RankRuntime::Create(rank_options, deps);

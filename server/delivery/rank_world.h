@@ -19,6 +19,8 @@
 #include "server/pipeline/epoch_views.h"
 #include "server/pipeline/ledger.h"
 #include "server/pipeline/local_exchange.h"
+#include "server/pipeline/node_windows.h"
+#include "server/pipeline/plan_memo.h"
 #include "server/preprocess/preprocess_pool.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
@@ -83,6 +85,9 @@ class RankWorld {
     int32_t ranks = 1;
     int32_t pool_threads = 2;
     double max_bad_share = 1;
+    // scope: node. The node of each rank; the ranks of all of them run in this process. Empty:
+    // scope: rank.
+    std::vector<int> node_of_rank;
     RankRuntime::Options rank;  // `rank` in it is filled in
   };
 
@@ -99,6 +104,7 @@ class RankWorld {
   LocalMesh* mesh() { return mesh_.get(); }
   const Ledger& ledger() const { return *ledger_; }
   const CoverageTracker& coverage() const { return *coverage_; }
+  const PlanMemo& plans() const { return plans_; }
   const Dataset& dataset() const { return *dataset_; }
   absl::Status create_status() const { return create_status_; }
   void Stop();
@@ -117,6 +123,9 @@ class RankWorld {
   std::unique_ptr<Ledger> ledger_;
   std::unique_ptr<CoverageTracker> coverage_;
   std::unique_ptr<LocalMesh> mesh_;
+  // One node's would do for each: no rank takes what another node's rank offered.
+  NodeWindows windows_;
+  PlanMemo plans_;
   absl::Status create_status_;
   std::vector<std::unique_ptr<RankRuntime>> runtimes_;
   std::vector<std::unique_ptr<FakeTrainer>> trainers_;

@@ -79,8 +79,7 @@ RankPipeline::Snapshot RankPipeline::snapshot() const {
 
 void RankPipeline::Run() {
   const absl::Status status = RunIterations();
-  if (window_.size() > 0) deps_.ledger->Abandon(window_.size());
-  window_.Clear();
+  AbandonWindow(status.ok() ? absl::CancelledError("the rank has ended") : status);
   iteration_.reader.reset();
   if (status.ok() || mailbox_.Read().stopped) {
     Publish(Stage::kEnded);
@@ -181,9 +180,9 @@ absl::Status RankPipeline::RunRound() {
     ASSIGN_OR_RETURN(offering, AwaitAssembler());
   }
   if (offering) PublishOffer();
-  ASSIGN_OR_RETURN(Agreement agreement, Agree());
+  ASSIGN_OR_RETURN(const Agreement agreement, Agree());
   if (agreement.abandoned) return EndIteration(/*abandoned=*/true);
-  return EmitSteps(std::move(agreement));
+  return EmitSteps(*agreement.planned);
 }
 
 absl::Status RankPipeline::AwaitTrainers() {
@@ -233,6 +232,8 @@ void RankPipeline::PublishOffer() {
   offer.header.closing_reason = ClosingReason::kNone;
   offer.window = window_.Shapes();
   published_ = offer.header;
+  offered_ = window_.size();
+  deps_.windows->Offer(options_.rank, round_.next(), window_.TakeAll());
   deps_.exchange->Publish(std::move(offer));
 }
 
@@ -289,7 +290,7 @@ void RankPipeline::Publish(Stage stage) {
   MutexLock lock(&mutex_);
   snapshot_.stage = stage;
   snapshot_.round = round_;
-  snapshot_.window = window_.size();
+  snapshot_.window = window_.size() + offered_;
 }
 
 }  // namespace odb

@@ -17,6 +17,8 @@
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/epoch_views.h"
 #include "server/pipeline/ledger.h"
+#include "server/pipeline/node_windows.h"
+#include "server/pipeline/plan_memo.h"
 #include "server/pipeline/planned_step.h"
 #include "server/pipeline/round_exchange.h"
 #include "server/pipeline/trainer_mailbox.h"
@@ -31,7 +33,8 @@ namespace odb {
 // that everybody's offers make, and puts the confirmed steps on a queue (docs/architecture.md).
 //
 // What is planned depends on the data and the options alone: a window is offered only when it is
-// full or holds all that is left, and a wait never changes it.
+// full or holds all that is left, and a wait never changes it. Once offered, its samples lie in
+// NodeWindows, until the released plan says who of this node takes them.
 //
 // Ownership: the dependencies must outlive it. Threads: one of its own ("odb-pipe-<rank>"), from
 // Start until Stop; the public methods are thread-safe. `on_failed` is called at most once, on that
@@ -54,6 +57,10 @@ class RankPipeline {
     PreprocessPool* pool = nullptr;
     const EpochViews* views = nullptr;
     RoundExchange* exchange = nullptr;
+    NodeWindows* windows = nullptr;  // shared by the job's ranks at this node
+    PlanMemo* plans = nullptr;       // the same
+    // scope: node. The node of each rank, from the first gathered round on. Null: scope: rank.
+    std::function<std::vector<int>()> node_of_rank;
     Ledger* ledger = nullptr;
     CoverageTracker* coverage = nullptr;
     BoundedQueue<PipelineOutput>* output = nullptr;
@@ -74,7 +81,7 @@ class RankPipeline {
     Epoch epoch;
     int64_t iterator = 0;
     RoundId round;       // last completed
-    int32_t window = 0;  // samples in it
+    int32_t window = 0;  // samples in it, or offered out of it
     int64_t unassembled_steps = 0;
     int64_t emitted_samples = 0;  // of this iteration, all ranks
     int64_t total_samples = 0;    // of this epoch, all ranks
@@ -109,8 +116,7 @@ class RankPipeline {
   // A completed round: abandoned, or with a plan that everybody has.
   struct Agreement {
     bool abandoned = false;
-    Plan plan;
-    std::vector<Offer> offers;
+    std::shared_ptr<const PlannedRound> planned;  // shared with the ranks of this node
   };
 
   // The iteration at work; only the pipeline thread sees it.
@@ -145,9 +151,13 @@ class RankPipeline {
   // Meets the other ranks in the next round, with the published offer or to leave the iteration.
   absl::StatusOr<Agreement> Agree();
   absl::StatusOr<Agreement> PlanGathered(GatheredRound gathered) const;
+  absl::StatusOr<PlanOptions> OptionsOfPlan() const;
   absl::Status AwaitRelease(RoundId round);
 
-  absl::Status EmitSteps(Agreement agreement);
+  absl::Status EmitSteps(const PlannedRound& planned);
+  PlannedStep DescribeStep(const Plan& plan, size_t index);
+  // Gives up the samples that no step holds; `why` for a neighbour that was to get one.
+  void AbandonWindow(const absl::Status& why);
   absl::Status EndIteration(bool abandoned);
   std::vector<SampleId> ListLeftOver() const;
   absl::Status Push(PipelineOutput output);
@@ -169,6 +179,7 @@ class RankPipeline {
   Window window_;
   Iteration iteration_;
   std::optional<OfferHeader> published_;  // the offer of round_ + 1
+  int32_t offered_ = 0;                   // samples in it
   std::optional<OfferHeader> said_;       // the last SetState
   std::vector<int64_t> carried_;          // records that head the next epoch
   bool closing_session_ = false;

@@ -26,8 +26,8 @@ absl::StatusOr<RankPipeline::Agreement> RankPipeline::Agree() {
 
     ASSIGN_OR_RETURN(Agreement agreement, PlanGathered(*std::move(gathered)));
     const RoundId round = round_.next();
-    deps_.exchange->Planned(round,
-                            agreement.abandoned ? AbandonDigest(round) : agreement.plan.digest);
+    deps_.exchange->Planned(
+        round, agreement.abandoned ? AbandonDigest(round) : agreement.planned->plan.digest);
     const absl::Status released = AwaitRelease(round);
     if (absl::IsAborted(released)) {
       RETURN_IF_ERROR(ReadMailbox().status());  // not an own failure, which may be Aborted too
@@ -47,10 +47,9 @@ absl::StatusOr<RankPipeline::Agreement> RankPipeline::PlanGathered(GatheredRound
   }
   Agreement agreement;
   agreement.abandoned = gathered.abandon;
-  agreement.offers = std::move(gathered.offers);
   if (agreement.abandoned) return agreement;
   if (!published_.has_value() ||
-      agreement.offers.size() != static_cast<size_t>(deps_.views->world_size())) {
+      gathered.offers.size() != static_cast<size_t>(deps_.views->world_size())) {
     return absl::InternalError("a round was gathered without this rank's offer");
   }
   PlanContext context;
@@ -58,8 +57,22 @@ absl::StatusOr<RankPipeline::Agreement> RankPipeline::PlanGathered(GatheredRound
   context.iterator = iteration_.iterator;
   context.round = gathered.round;
   context.emitted_before = iteration_.emitted_samples;
-  ASSIGN_OR_RETURN(agreement.plan, MakePlan(options_.plan, context, agreement.offers));
+  ASSIGN_OR_RETURN(const PlanOptions options, OptionsOfPlan());
+  ASSIGN_OR_RETURN(agreement.planned,
+                   deps_.plans->Get(options, context, std::move(gathered.offers)));
   return agreement;
+}
+
+absl::StatusOr<PlanOptions> RankPipeline::OptionsOfPlan() const {
+  PlanOptions options = options_.plan;
+  if (!deps_.node_of_rank) return options;
+  const std::vector<int> nodes = deps_.node_of_rank();
+  if (nodes.size() != static_cast<size_t>(deps_.views->world_size())) {
+    return absl::InternalError(absl::StrCat("the nodes of ", nodes.size(), " ranks are known, of ",
+                                            deps_.views->world_size()));
+  }
+  options.node_of_rank.assign(nodes.begin(), nodes.end());
+  return options;
 }
 
 absl::Status RankPipeline::AwaitRelease(RoundId round) {
@@ -70,47 +83,66 @@ absl::Status RankPipeline::AwaitRelease(RoundId round) {
   }
 }
 
-absl::Status RankPipeline::EmitSteps(Agreement agreement) {
+absl::Status RankPipeline::EmitSteps(const PlannedRound& planned) {
   const auto own = static_cast<size_t>(options_.rank.value());
-  const Plan& plan = agreement.plan;
+  const Plan& plan = planned.plan;
+  // First of all: a neighbour that has ended would take its samples with it.
+  absl::StatusOr<std::vector<std::vector<WindowSample>>> groups =
+      deps_.windows->Take(round_, plan.groups[own]);
+  if (!groups.ok()) {
+    RETURN_IF_ERROR(ReadMailbox().status());
+    return groups.status();
+  }
+  window_.PutBack(deps_.windows->TakeBack(options_.rank, round_, plan.leftovers[own]));
+  offered_ = 0;
+
   uint32_t modality_mask = 0;
   iteration_.quarantined = 0;
-  for (const Offer& offer : agreement.offers) {
+  for (const Offer& offer : planned.offers) {
     modality_mask |= offer.header.modality_mask;
     iteration_.quarantined += offer.header.dropped;
   }
-  if (options_.carry_left_over) iteration_.carry_over.AddEmitted(agreement.offers, plan);
+  if (options_.carry_left_over) iteration_.carry_over.AddEmitted(planned.offers, plan);
 
-  std::vector<std::vector<WindowSample>> groups =
-      window_.Take(plan.groups[own], plan.leftovers[own]);
   mailbox_.AddUnassembled(plan.num_steps());
-  for (size_t i = 0; i < groups.size(); ++i) {
-    PlannedStep step;
-    step.epoch = iteration_.epoch;
-    step.iterator = iteration_.iterator;
-    step.round = round_;
-    step.index = iteration_.steps++;
-    step.samples = std::move(groups[i]);
-    step.totals = plan.totals[i];
-    step.emitted_samples = iteration_.emitted_samples += plan.totals[i].samples;
-    step.total_samples = TotalSamples();
+  for (size_t i = 0; i < groups->size(); ++i) {
+    PlannedStep step = DescribeStep(plan, i);
     step.modality_mask = modality_mask;
-    {
-      MutexLock lock(&mutex_);
-      ++snapshot_.steps;
-      snapshot_.tokens += step.totals.tokens;
-      snapshot_.padded_tokens += step.totals.padded_tokens;
-      for (const auto& steps_of_rank : plan.groups) {
-        snapshot_.idle_slots += steps_of_rank[i].samples.empty() ? 1 : 0;
-      }
-      snapshot_.emitted_samples = iteration_.emitted_samples;
-      snapshot_.total_samples = step.total_samples;
-    }
-    RETURN_IF_ERROR(Push(std::move(step)));
+    step.samples = std::move((*groups)[i]);
+    const absl::Status pushed = Push(std::move(step));
+    if (pushed.ok()) continue;
+    // The pipeline is being stopped: nobody takes this step or the ones behind it.
+    int64_t samples = 0;
+    for (; i < groups->size(); ++i) samples += plan.groups[own][i].samples.size();
+    deps_.ledger->Abandon(samples);
+    return pushed;
   }
   if (!plan.epoch_end) return absl::OkStatus();
   RETURN_IF_ERROR(deps_.ledger->CheckBadShare(/*epoch_end=*/true));
   return EndIteration(/*abandoned=*/false);
+}
+
+// All of the next step but its samples.
+PlannedStep RankPipeline::DescribeStep(const Plan& plan, size_t index) {
+  PlannedStep step;
+  step.epoch = iteration_.epoch;
+  step.iterator = iteration_.iterator;
+  step.round = round_;
+  step.index = iteration_.steps++;
+  step.totals = plan.totals[index];
+  step.emitted_samples = iteration_.emitted_samples += step.totals.samples;
+  step.total_samples = TotalSamples();
+
+  MutexLock lock(&mutex_);
+  ++snapshot_.steps;
+  snapshot_.tokens += step.totals.tokens;
+  snapshot_.padded_tokens += step.totals.padded_tokens;
+  for (const auto& steps_of_rank : plan.groups) {
+    snapshot_.idle_slots += steps_of_rank[index].samples.empty() ? 1 : 0;
+  }
+  snapshot_.emitted_samples = step.emitted_samples;
+  snapshot_.total_samples = step.total_samples;
+  return step;
 }
 
 absl::Status RankPipeline::EndIteration(bool abandoned) {
@@ -126,6 +158,7 @@ absl::Status RankPipeline::EndIteration(bool abandoned) {
     position_ = end.steps = mailbox_.Read().current->taken;
     iteration_.over = true;
     carried_.clear();
+    AbandonWindow(absl::CancelledError("the round was abandoned"));
   } else {
     iteration_.all_planned = true;
     const int64_t unread = iteration_.reader->num_records() - iteration_.reader->position();
@@ -134,11 +167,19 @@ absl::Status RankPipeline::EndIteration(bool abandoned) {
     if (options_.carry_left_over) {
       carried_ = iteration_.carry_over.NotEmitted(*deps_.views, *deps_.dataset, end.epoch);
     }
+    // Neighbours may still have to take theirs of what was offered here.
+    deps_.ledger->Abandon(window_.size());
+    window_.Clear();
   }
-  deps_.ledger->Abandon(window_.size());
-  window_.Clear();
   iteration_.reader.reset();
   return Push(std::move(end));
+}
+
+void RankPipeline::AbandonWindow(const absl::Status& why) {
+  const int64_t offered = deps_.windows->Withdraw(options_.rank, why);
+  deps_.ledger->Abandon(window_.size() + offered);
+  window_.Clear();
+  offered_ = 0;
 }
 
 std::vector<SampleId> RankPipeline::ListLeftOver() const {

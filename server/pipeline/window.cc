@@ -29,28 +29,12 @@ std::vector<SampleShape> Window::Shapes() const {
   return shapes;
 }
 
-std::vector<std::vector<WindowSample>> Window::Take(absl::Span<const PlannedGroup> groups,
-                                                    absl::Span<const int32_t> leftovers) {
-  std::vector<bool> taken(samples_.size(), false);
-  const auto take = [&](int32_t position) {
-    const auto index = static_cast<size_t>(position);
-    INVARIANT(index < samples_.size() && !taken[index], "a plan names a position twice, or none");
-    taken[index] = true;
-    return std::move(samples_[index]);
-  };
-  std::vector<std::vector<WindowSample>> steps(groups.size());
-  for (size_t step = 0; step < groups.size(); ++step) {
-    for (const SampleRef ref : groups[step].samples) steps[step].push_back(take(ref.position));
-  }
-  std::vector<WindowSample> kept;
-  kept.reserve(static_cast<size_t>(capacity_));
-  for (const int32_t position : leftovers) {
-    kept.push_back(take(position));
-    ++kept.back().waited_rounds;
-  }
-  for (const bool is_taken : taken) INVARIANT(is_taken, "a plan lost a sample");
-  samples_ = std::move(kept);
-  return steps;
+std::vector<WindowSample> Window::TakeAll() { return std::exchange(samples_, {}); }
+
+void Window::PutBack(std::vector<WindowSample> leftovers) {
+  INVARIANT(empty(), "leftovers come before new samples");
+  samples_ = std::move(leftovers);
+  for (WindowSample& sample : samples_) ++sample.waited_rounds;
 }
 
 }  // namespace odb

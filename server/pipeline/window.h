@@ -3,9 +3,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/types/span.h"
 #include "batching/offer.h"
-#include "batching/plan.h"
 #include "server/preprocess/sample.h"
 
 namespace odb {
@@ -38,10 +36,11 @@ class Window {
 
   std::vector<SampleShape> Shapes() const;
 
-  // Moves the samples of a plan out, group by group, and keeps its leftovers, in their order, one
-  // waited round older. Groups and leftovers must name each position exactly once.
-  std::vector<std::vector<WindowSample>> Take(absl::Span<const PlannedGroup> groups,
-                                              absl::Span<const int32_t> leftovers);
+  // Moves all samples out, for an offer.
+  std::vector<WindowSample> TakeAll();
+  // Heads the window, which must be empty, with what the round left over, in the plan's order, one
+  // waited round older.
+  void PutBack(std::vector<WindowSample> leftovers);
 
   void Clear() { samples_.clear(); }
 

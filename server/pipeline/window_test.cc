@@ -1,6 +1,7 @@
 #include "server/pipeline/window.h"
 
 #include <catch2/catch.hpp>
+#include <utility>
 #include <vector>
 
 namespace odb {
@@ -20,14 +21,14 @@ TEST_CASE("Window: a plan's leftovers head the next window, in its order, one ro
   for (int64_t i = 0; i < 5; ++i) window.Add(SampleOf(i, static_cast<int32_t>(10 + i)));
   REQUIRE(window.full());
 
-  const std::vector<PlannedGroup> groups = {{{{0, 4}, {0, 1}}}, {}};
-  const auto steps = window.Take(groups, std::vector<int32_t>{3, 0, 2});
+  std::vector<WindowSample> samples = window.TakeAll();
+  CHECK(window.empty());
+  REQUIRE(samples.size() == 5);
+  std::vector<WindowSample> leftovers;
+  for (const size_t position : {3, 0, 2}) leftovers.push_back(std::move(samples[position]));
+  window.PutBack(std::move(leftovers));
   window.Add(SampleOf(9, 1));
 
-  REQUIRE(steps.size() == 2);
-  CHECK(steps[0][0].record == 4);
-  CHECK(steps[0][1].record == 1);
-  CHECK(steps[1].empty());
   REQUIRE(window.size() == 4);
   CHECK(window.at(0).record == 3);
   CHECK(window.at(1).record == 0);

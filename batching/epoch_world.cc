@@ -68,6 +68,7 @@ void AppendSteps(const Plan& plan, const std::vector<Offer>& offers, EpochRun* r
       emitted.groups.emplace_back();
       for (const SampleRef ref : plan.groups[rank].at(step).samples) {
         emitted.groups.back().push_back(ShapeOf(offers, ref));
+        run->longest_wait = std::max(run->longest_wait, emitted.groups.back().back().waited_rounds);
       }
     }
     run->steps.push_back(std::move(emitted));
@@ -76,6 +77,9 @@ void AppendSteps(const Plan& plan, const std::vector<Offer>& offers, EpochRun* r
 
 absl::Status CheckLimits(const PlanOptions& options, const std::vector<SampleShape>& group) {
   if (group.size() < 2) return absl::OkStatus();
+  for (const SampleShape& sample : group) {
+    if (sample.alone) return absl::InternalError("a sample that is to be alone is not");
+  }
   int64_t longest = 0;
   int64_t vision_load = 0;
   for (const SampleShape& sample : group) {
@@ -155,8 +159,7 @@ absl::StatusOr<EpochRun> RunEpoch(const EpochWorld& world) {
     feeds.emplace_back(view, world.window_max);
     view_sizes.push_back(static_cast<int64_t>(view.size()));
   }
-  const int64_t max_rounds =
-      MaxRoundsOfEpoch(view_sizes, world.window_max, world.options.max_steps);
+  const int64_t max_rounds = MaxRoundsOfEpoch(world.options, view_sizes, world.window_max);
 
   EpochRun run;
   PlanContext context;
@@ -182,7 +185,11 @@ absl::StatusOr<EpochRun> RunEpoch(const EpochWorld& world) {
 }
 
 absl::Status CheckEpoch(const EpochWorld& world, const EpochRun& run) {
-  std::vector<std::map<uint64_t, int>> times_seen(world.views.size());
+  const std::vector<int32_t>& nodes = world.options.node_of_rank;
+  const auto pool_of = [&nodes](size_t rank) {
+    return nodes.empty() ? static_cast<int32_t>(rank) : nodes[rank];
+  };
+  std::map<int32_t, std::map<uint64_t, int>> times_seen;  // by pool and id
   for (const EmittedStep& step : run.steps) {
     if (step.groups.size() != world.views.size()) {
       return absl::InternalError("a step does not name every rank");
@@ -190,20 +197,30 @@ absl::Status CheckEpoch(const EpochWorld& world, const EpochRun& run) {
     RETURN_IF_ERROR(CheckTotals(world.options, step));
     for (size_t rank = 0; rank < step.groups.size(); ++rank) {
       RETURN_IF_ERROR(CheckLimits(world.options, step.groups[rank]));
-      for (const SampleShape& sample : step.groups[rank]) ++times_seen[rank][sample.id_hash];
+      for (const SampleShape& sample : step.groups[rank]) {
+        ++times_seen[pool_of(rank)][sample.id_hash];
+      }
     }
   }
   for (size_t rank = 0; rank < world.views.size(); ++rank) {
-    for (const SampleShape& sample : run.unread[rank]) ++times_seen[rank][sample.id_hash];
+    for (const SampleShape& sample : run.unread[rank]) {
+      ++times_seen[pool_of(rank)][sample.id_hash];
+    }
+  }
+  std::map<int32_t, size_t> samples_of_pool;
+  for (size_t rank = 0; rank < world.views.size(); ++rank) {
+    samples_of_pool[pool_of(rank)] += world.views[rank].size();
     for (size_t i = 0; i < world.views[rank].size(); ++i) {
-      const int times = times_seen[rank][world.views[rank][i].id_hash];
+      const int times = times_seen[pool_of(rank)][world.views[rank][i].id_hash];
       if (times != 1) {
         return absl::InternalError(
             absl::StrCat("sample ", i, " of rank ", rank, " was seen ", times, " times"));
       }
     }
-    if (times_seen[rank].size() != world.views[rank].size()) {
-      return absl::InternalError(absl::StrCat("rank ", rank, " was given foreign samples"));
+  }
+  for (const auto& [pool, num_samples] : samples_of_pool) {
+    if (times_seen[pool].size() != num_samples) {
+      return absl::InternalError(absl::StrCat("pool ", pool, " was given foreign samples"));
     }
   }
   return absl::OkStatus();

@@ -27,6 +27,7 @@ struct EpochRun {
   int64_t num_rounds = 0;
   std::vector<EmittedStep> steps;
   std::vector<std::vector<SampleShape>> unread;  // [rank] left over at the end, then never offered
+  int32_t longest_wait = 0;                      // rounds for which an emitted sample was left over
 };
 
 // `num` samples of one rank with id hashes that no other rank or index has; lengths uniform in
@@ -48,8 +49,9 @@ std::vector<Offer> FirstOffers(const EpochWorld& world);
 absl::StatusOr<EpochRun> RunEpoch(const EpochWorld& world);
 
 // Internal, naming the first breach, unless every step has a group or IDLE for each rank, exact
-// totals and groups within the limits, and every sample of the views is either in exactly one step
-// (at its own rank) or unread.
+// totals and groups within the limits, a sample that is to be alone is, and every sample of the
+// views is either in exactly one step (at its own rank or, with scope node, one of its node) or
+// unread.
 absl::Status CheckEpoch(const EpochWorld& world, const EpochRun& run);
 
 int64_t NumEmitted(const EpochRun& run);

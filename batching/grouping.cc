@@ -9,6 +9,7 @@
 namespace odb {
 
 int64_t GroupCapacity(const SampleShape& sample, const GroupLimits& limits) {
+  if (sample.alone) return 1;
   int64_t capacity = limits.budget / PaddedLength(sample.length, limits.pad_to_multiple_of);
   if (limits.max_samples > 0) capacity = std::min<int64_t>(capacity, limits.max_samples);
   if (limits.max_vision_load > 0 && sample.vision_load > 0) {

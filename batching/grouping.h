@@ -55,7 +55,7 @@ GroupedWindow GroupByLength(absl::Span<const SampleShape> window, const GroupLim
 // Samples that a group may hold in which none is longer than `sample` [samples]:
 //   max(1, min(floor(budget / PaddedLength(length)), max_samples,
 //              floor(max_vision_load / vision_load)))
-// where limits of 0, and a vision load of 0, do not count.
+// where limits of 0, and a vision load of 0, do not count. 1 for a sample that is to be alone.
 int64_t GroupCapacity(const SampleShape& sample, const GroupLimits& limits);
 
 }  // namespace odb

@@ -17,7 +17,8 @@ std::vector<int32_t> AscendingByLength(absl::Span<const SampleShape> window) {
   std::vector<uint64_t> keys(window.size());
   uint64_t longest = 0;
   for (size_t i = 0; i < window.size(); ++i) {
-    const auto length = static_cast<uint64_t>(window[i].length);
+    auto length = static_cast<uint64_t>(window[i].length);
+    if (window[i].alone) length |= uint64_t{1} << 31;
     longest = std::max(longest, length);
     keys[i] = length << 32 | i;
   }

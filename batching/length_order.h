@@ -9,6 +9,7 @@
 namespace odb {
 
 // Positions of `window` from the shortest sample to the longest; equal lengths keep window order.
+// Those that want to be alone in their group come last, by length as well.
 //
 // A radix sort, since a plan sorts every rank's window and comparisons that the processor cannot
 // predict would be half of its time. Lengths must be >= 0.

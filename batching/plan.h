@@ -99,19 +99,19 @@ struct Plan {
 // any machine; integers only. O(samples + ranks x steps).
 //
 // `offers` is indexed by rank; each is kReady or kDry. At least one step is planned whenever a
-// window holds a sample, and each rank with samples emits at least one then, so an epoch ends
-// within as many rounds as there are samples (round_bound.h has the closer bound). All dry:
-// epoch_end without steps.
+// window holds a sample, and each rank (with scope node: each node) with samples emits at least one
+// then, so an epoch ends within as many rounds as there are samples (round_bound.h has the closer
+// bound). All dry: epoch_end without steps.
 //
 // The steps of a round come in an order drawn from (seed, epoch, emitted_before). The number of the
 // round is left out on purpose: it counts over the epochs of a job, and how many rounds an epoch
 // that was left early had planned ahead depends on timing, which must never reach content.
 //
-// Leftovers: the samples of the groups that did not fit, short ones first. When non-join ends the
-// epoch, they are all samples that were not emitted, in window order.
+// Leftovers come in the order of the policy (paper.h, balanced.h). When non-join ends the epoch,
+// they are all samples that were not emitted, in window order.
 //
-// Errors: InvalidArgument if an option is out of range, a rank is neither kReady nor kDry, a kReady
-// window is empty, or a length is <= 0.
+// Errors: InvalidArgument if an option is out of range, node_of_rank is for other ranks, a rank is
+// neither kReady nor kDry, a kReady window is empty, or a length is <= 0.
 absl::StatusOr<Plan> MakePlan(const PlanOptions& options, const PlanContext& context,
                               absl::Span<const Offer> offers);
 

@@ -43,10 +43,11 @@ absl::Status CheckSample(const SampleShape& sample, size_t rank, size_t position
 }  // namespace
 
 absl::Status CheckPlanOptions(const PlanOptions& options) {
-  if (options.policy != Policy::kPaper) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("policy must be paper, got number ", static_cast<int>(options.policy)));
+  if (options.policy != Policy::kPaper && options.policy != Policy::kBalanced) {
+    return absl::InvalidArgumentError(absl::StrCat("policy must be paper or balanced, got number ",
+                                                   static_cast<int>(options.policy)));
   }
+  RETURN_IF_ERROR(CheckAtLeast("max_wait_rounds", options.max_wait_rounds, 0));
   RETURN_IF_ERROR(CheckAtLeast("budget", options.budget, 1));
   RETURN_IF_ERROR(CheckAtLeast("max_samples", options.max_samples, 0));
   RETURN_IF_ERROR(CheckAtLeast("max_vision_load", options.max_vision_load, 0));
@@ -66,6 +67,14 @@ absl::Status CheckPlanContext(const PlanOptions& options, const PlanContext& con
                                                    context.emitted_before));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckNodes(const PlanOptions& options, size_t num_ranks) {
+  const size_t num_nodes_given = options.node_of_rank.size();
+  if (num_nodes_given == 0 || num_nodes_given == num_ranks) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("node_of_rank must name the node of each of ",
+                                                 num_ranks, " ranks, or none, got ",
+                                                 num_nodes_given));
 }
 
 absl::Status CheckOffers(absl::Span<const Offer> offers) {

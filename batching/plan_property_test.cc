@@ -7,6 +7,7 @@
 
 #include "base/random.h"
 #include "batching/epoch_world.h"
+#include "batching/wait_limit.h"
 
 namespace odb {
 namespace {
@@ -20,9 +21,17 @@ EpochWorld AnyWorld() {
   world.options.pad_to_multiple_of = *rc::gen::element(1, 1, 8, 64);
   world.options.max_steps = *rc::gen::inRange(1, 20);
   world.options.seed = *rc::gen::arbitrary<uint64_t>();
+  world.options.policy = *rc::gen::element(Policy::kPaper, Policy::kBalanced, Policy::kBalanced);
+  world.options.max_wait_rounds = *rc::gen::element(0, 1, 3, 20);
+  world.options.cost.quadratic_length = *rc::gen::element<int64_t>(0, 1000, 24'576);
   world.window_max = *rc::gen::inRange<int64_t>(1, 30);
   world.epoch = Epoch(*rc::gen::inRange<int64_t>(0, 5));
   const int64_t world_size = *rc::gen::inRange<int64_t>(1, 7);
+  if (*rc::gen::arbitrary<bool>()) {
+    for (int64_t rank = 0; rank < world_size; ++rank) {
+      world.options.node_of_rank.push_back(*rc::gen::element(0, 1, 5));
+    }
+  }
   for (int64_t rank = 0; rank < world_size; ++rank) {
     ViewSpec spec;
     spec.rank = rank;
@@ -33,6 +42,7 @@ EpochWorld AnyWorld() {
     Random random(spec.seed);
     for (SampleShape& sample : world.views.back()) {
       if (random.Below(3) == 0) sample.vision_load = static_cast<int32_t>(random.Below(25));
+      sample.alone = random.Below(20) == 0;
     }
   }
   return world;
@@ -68,6 +78,7 @@ TEST_CASE("any join epoch emits every sample once, within limits and the bound o
 TEST_CASE("any rank of a join epoch idles only after its last sample", "[batching][property]") {
   CHECK(rc::check([] {
     EpochWorld world = AnyWorld();
+    world.options.node_of_rank.clear();
     world.options.max_steps = 1;  // one step a round: steps are in the order of rounds
 
     const EpochRun run = CheckedRun(world);
@@ -79,6 +90,36 @@ TEST_CASE("any rank of a join epoch idles only after its last sample", "[batchin
         RC_ASSERT(step.groups[rank].empty() == (idle_ranks.count(rank) != 0));
       }
     }
+  }));
+}
+
+TEST_CASE("no sample waits longer than policy balanced allows", "[batching][property]") {
+  CHECK(rc::check([] {
+    EpochWorld world = AnyWorld();
+    world.options.policy = Policy::kBalanced;
+    world.options.max_wait_rounds = *rc::gen::inRange(1, 6);
+
+    const EpochRun run = CheckedRun(world);
+
+    const int64_t allowed = AllowedWait(world.options, world.window_max);
+    RC_ASSERT(run.longest_wait <= allowed);
+    RC_CLASSIFY(run.longest_wait == allowed, "a sample waited as long as it may");
+  }));
+}
+
+TEST_CASE("any node's ranks run dry together under policy balanced", "[batching][property]") {
+  CHECK(rc::check([] {
+    EpochWorld world = AnyWorld();
+    world.options.policy = Policy::kBalanced;
+    world.options.max_samples = 1;  // a group is a sample: a node with n samples fills n slots
+    world.options.node_of_rank.assign(world.views.size(), 0);
+    world.window_max = 64;  // all that there is
+
+    const EpochRun run = CheckedRun(world);
+
+    const auto world_size = static_cast<int64_t>(world.views.size());
+    RC_ASSERT(static_cast<int64_t>(run.steps.size()) ==
+              (NumSamples(world) + world_size - 1) / world_size);
   }));
 }
 

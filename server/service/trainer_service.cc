@@ -51,7 +51,16 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
 
   void OnCancel() override { EndReading(absl::CancelledError("the trainer's stream broke")); }
 
-  void OnDone() override { service_->Retire(this); }
+  void OnDone() override {
+    // What it holds, a job that is over for instance, must not wait for the next trainer.
+    std::unique_ptr<SessionStream> stream;
+    {
+      MutexLock lock(&mutex_);  // after the writer's last use of it
+      stream = std::move(stream_);
+    }
+    stream.reset();
+    service_->Retire(this);
+  }
 
  private:
   // The first event, or none at all.
@@ -94,11 +103,11 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
       }
       if (!WriteOne(*update)) break;
     }
+    stream_->End();  // first, so that who attaches again at once is not taken for a second one
     {
       MutexLock lock(&mutex_);
       if (end.ok()) end = end_;
     }
-    stream_->End();  // first, so that who attaches again at once is not taken for a second one
     const TsanUnseen unseen;
     Finish(ToGrpcStatus(end));
   }
@@ -120,7 +129,7 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
   TrainerServiceImpl* const service_;
   SessionHost* const host_;
   v1::TrainerEvent event_;  // of the read in progress
-  // Set once, by the first event; OnEvent and the writer use it side by side.
+  // Set once, by the first event; OnEvent and the writer use it side by side. Freed by OnDone.
   std::unique_ptr<SessionStream> stream_;
 
   Mutex mutex_;  // guards all below

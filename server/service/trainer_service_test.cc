@@ -59,6 +59,7 @@ class FakeHost final : public SessionHost {
   class Stream final : public SessionStream {
    public:
     explicit Stream(FakeHost* host) : host_(host) {}
+    ~Stream() override { host_->Log("freed"); }
     absl::Status OnEvent(const v1::TrainerEvent& event) override {
       host_->Log(event.ShortDebugString());
       if (event.has_attach()) return absl::InvalidArgumentError("attached already");
@@ -237,6 +238,20 @@ TEST_CASE("TrainerService: OpenSession answers with the host's words, or notices
           grpc::StatusCode::DEADLINE_EXCEEDED);
     CHECK(f.host.WaitForLog("cancelled"));
   }
+}
+
+TEST_CASE("F10: a stream that is over is freed at once, with all that it holds",
+          "[trainer_service]") {
+  Fixture f;
+  f.Attach(1);
+  f.host.Give(absl::CancelledError("superseded"));
+
+  v1::TrainerUpdate update;
+  CHECK_FALSE(f.stream->Read(&update));
+  f.stream->Finish();
+
+  // No other call comes.
+  CHECK(f.host.WaitForLog("freed"));
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ class Conduct(harness.Case):
         harness.write_corpus(self.data, 240)
         self.flags = ["--data", self.data, "--token-budget", "1024", "--window", "32", "--log-level", "info"]
 
-    def test_a_pause_of_three_exchange_timeouts_restarts_nothing(self):
+    def test_f5_a_pause_of_three_exchange_timeouts_restarts_nothing(self):
         flags = self.flags + ["--exchange-timeout", "1s", "--socket", self.path("s")]
         options = {"pause_rank": 1, "pause_at": 4, "pause_s": 3.5, "mark_at": 8}
         process = self.start(self.odbrun(flags, self.launcher(2, options)))

@@ -6,24 +6,6 @@ import signal
 import harness
 
 
-def children_named(mark, name):
-    found = []
-    for pid in harness.processes_with(mark):
-        try:
-            with open("/proc/%d/comm" % pid, encoding="utf-8") as handle:
-                if handle.read().strip() == name[:15]:
-                    found.append(pid)
-        except OSError:
-            continue
-    return found
-
-
-def arenas_of(pid):
-    """Shared memory that a process maps and that has no name in the file system."""
-    with open("/proc/%d/maps" % pid, encoding="utf-8") as maps:
-        return [line for line in maps if "/memfd:" in line]
-
-
 class Faults(harness.Case):
     def setUp(self):
         super().setUp()
@@ -48,9 +30,9 @@ class Faults(harness.Case):
         for pid in pids:
             os.kill(pid, signal.SIGCONT)
 
-    def test_a_killed_aligner_is_replaced_and_nothing_is_lost(self):
+    def test_f6_a_killed_aligner_is_replaced_and_nothing_is_lost(self):
         process, pids = self.run_to_mark()
-        victims = children_named(self.mark, "odb-aligner")
+        victims = harness.children_named(self.mark, "odb-aligner")
         self.assertEqual(len(victims), 2)
         os.kill(victims[0], signal.SIGKILL)
         self.resume(pids)
@@ -61,7 +43,7 @@ class Faults(harness.Case):
         self.assert_each_once(ranks, 400)
         self.assert_nothing_left()
 
-    def test_a_killed_trainer_is_named_to_the_others_and_the_daemon_stays(self):
+    def test_f6_a_killed_trainer_is_named_to_the_others_and_the_daemon_stays(self):
         process, pids = self.run_to_mark(world=3, extra=("--keep-going",))
         os.kill(pids[1], signal.SIGKILL)
         self.resume([pids[0], pids[2]])
@@ -78,11 +60,11 @@ class Faults(harness.Case):
 
     def test_a_killed_daemon_is_one_clear_error_and_nothing_is_left(self):
         process, pids = self.run_to_mark()
-        daemon = children_named(self.mark, "odbd")
+        daemon = harness.children_named(self.mark, "odbd")
         self.assertEqual(len(daemon), 1)
-        self.assertTrue(arenas_of(daemon[0]))
+        self.assertTrue(harness.arenas_of(daemon[0]))
         os.kill(daemon[0], signal.SIGKILL)
-        harness.wait_until("the aligners to end", lambda: not children_named(self.mark, "odb-aligner"))
+        harness.wait_until("the aligners to end", lambda: not harness.children_named(self.mark, "odb-aligner"))
         self.finish(process, expect=69)
         self.assert_nothing_left()
         self.assertFalse([n for n in os.listdir("/dev/shm") if "odb" in n])

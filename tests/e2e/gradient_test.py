@@ -31,7 +31,7 @@ class Gradient(harness.Case):
     def test_with_nothing_masked_but_the_template(self):
         self.check(2, idle=False, prompt=False)
 
-    def test_with_idle_steps(self):
+    def test_f9_uneven_ranks_with_idle_steps_and_no_join(self):
         self.check(3, idle=True, views=[30, 22, 2])
 
 

@@ -71,6 +71,24 @@ def processes_with(variable):
     return found
 
 
+def children_named(mark, name):
+    found = []
+    for pid in processes_with(mark):
+        try:
+            with open("/proc/%d/comm" % pid, encoding="utf-8") as handle:
+                if handle.read().strip() == name[:15]:
+                    found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+def arenas_of(pid):
+    """Shared memory that a process maps and that has no name in the file system."""
+    with open("/proc/%d/maps" % pid, encoding="utf-8") as maps:
+        return [line for line in maps if "/memfd:" in line]
+
+
 def wait_until(what, condition, seconds=30):
     """Polls `condition` until it gives something true, and returns that."""
     end = time.monotonic() + seconds

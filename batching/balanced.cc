@@ -24,6 +24,10 @@ struct PoolWork {
   Pool pool;
   SortedWindow sorted;
   GroupingCurve curve;
+  int64_t unread = 0;    // samples that will come into its windows
+  bool spreads = false;  // its last groups, over steps_left of the job
+
+  int64_t num_groups() const { return curve.level(GroupingCurve::kPrices.size() - 1).size(); }
 };
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -37,8 +41,32 @@ std::vector<PoolWork> MakeWork(const PlanOptions& options, absl::Span<const Offe
     work.pool = std::move(pools[i]);
     work.sorted = SortWindow(work.pool.samples, limits);
     work.curve = GroupingCurve::Of(work.sorted, SamplesThatMustGo(options, work.pool, work.sorted));
+    for (const int32_t rank : work.pool.ranks) {
+      work.unread += offers[static_cast<size_t>(rank)].header.unread;
+    }
   }
   return works;
+}
+
+// What the groups of a pool come to at each of its ranks, in shares: those of its windows, and as
+// many for each sample that it has not read as for one that it has.
+int64_t LeftPerRank(const PoolWork& work) {
+  const int64_t window = work.num_groups() * kWholeGroup;
+  const auto samples = static_cast<int64_t>(work.pool.samples.size());
+  const int64_t unread = samples == 0 ? 0 : work.unread * (window / samples);
+  return (window + unread) / work.pool.num_ranks();
+}
+
+// Marks the pools that spread their last groups. Returns how much the pool with the most work has
+// left at each of its ranks, in shares.
+int64_t MarkSpreading(const PlanOptions& options, std::vector<PoolWork>* works) {
+  int64_t most_left = 0;
+  for (const PoolWork& work : *works) most_left = std::max(most_left, LeftPerRank(work));
+  if (options.termination == Termination::kNonJoin) return most_left;
+  for (PoolWork& work : *works) {
+    work.spreads = work.unread == 0 && LeftPerRank(work) < most_left;
+  }
+  return most_left;
 }
 
 // 0 if no pool has a sample.
@@ -52,9 +80,10 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
     for (const PoolWork& work : works) {
       if (work.pool.samples.empty()) continue;
       const GroupingCurve::Level& level = work.curve.level(price);
+      least = std::max({int64_t{1}, least, DivideUp(level.num_must, work.pool.num_ranks())});
+      if (work.spreads) continue;
       fewest = std::min(fewest, level.size() / work.pool.num_ranks());
       most = std::max(most, DivideUp(level.size(), work.pool.num_ranks()));
-      least = std::max({int64_t{1}, least, DivideUp(level.num_must, work.pool.num_ranks())});
     }
     choices.push_back(fewest);
     choices.push_back(most);
@@ -66,7 +95,9 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
   for (int64_t steps : choices) {
     steps = std::min<int64_t>(std::max(steps, least), options.max_steps);
     int64_t waste = kRoundCost * num_ranks;
-    for (const PoolWork& work : works) waste += work.curve.Waste(steps * work.pool.num_ranks());
+    for (const PoolWork& work : works) {
+      if (!work.spreads) waste += work.curve.Waste(steps * work.pool.num_ranks());
+    }
     if (best == 0 || waste * best < best_waste * steps) {
       best = steps;
       best_waste = waste;
@@ -81,10 +112,23 @@ int64_t CostOf(const PlanOptions& options, const PoolWork& work, GroupRun run) {
   return options.cost.GroupCost(run.size(), PaddedLength(length, options.pad_to_multiple_of));
 }
 
+// How many of its groups a pool gives to `steps` steps.
+int64_t NumGroups(const PoolWork& work, int64_t steps, int64_t most_left) {
+  const int64_t slots = steps * work.pool.num_ranks();
+  if (!work.spreads) return slots;
+  int64_t num_groups = DivideUp(work.num_groups() * steps * kWholeGroup, most_left);
+  for (size_t price = 0; price < GroupingCurve::kPrices.size(); ++price) {
+    num_groups = std::max(num_groups, work.curve.level(price).num_must);
+  }
+  return std::min(num_groups, slots);
+}
+
 // The groups of a pool for its slots. Where there are too few, the costliest are halved, as long as
 // they can be: half a group on two ranks is done sooner than a group and IDLE.
-PoolGroups GroupsFor(const PlanOptions& options, const PoolWork& work, int64_t steps) {
+PoolGroups GroupsFor(const PlanOptions& options, const PoolWork& work, int64_t steps,
+                     int64_t most_left) {
   const int64_t slots = steps * work.pool.num_ranks();
+  const int64_t num_groups = NumGroups(work, steps, most_left);
   PoolGroups chosen;
   chosen.num_ranks = work.pool.num_ranks();
   const auto cheaper = [](const CostedGroup& a, const CostedGroup& b) { return a.cost < b.cost; };
@@ -92,8 +136,8 @@ PoolGroups GroupsFor(const PlanOptions& options, const PoolWork& work, int64_t s
     // The key of a group that cannot be halved is lowest.
     chosen.groups.push_back({run, run.size() < 2 ? 0 : CostOf(options, work, run)});
   };
-  for (const GroupRun run : work.curve.LevelFor(slots).groups) {
-    if (static_cast<int64_t>(chosen.groups.size()) < slots) add(run);
+  for (const GroupRun run : work.curve.LevelFor(num_groups).groups) {
+    if (static_cast<int64_t>(chosen.groups.size()) < num_groups) add(run);
   }
   const bool too_few = static_cast<int64_t>(chosen.groups.size()) < slots;
   if (too_few) std::make_heap(chosen.groups.begin(), chosen.groups.end(), cheaper);
@@ -117,7 +161,7 @@ PoolGroups GroupsFor(const PlanOptions& options, const PoolWork& work, int64_t s
 void EmitPool(const PoolWork& work, const PoolGroups& dealt, const std::vector<size_t>& step_of,
               Random* random, Plan* plan) {
   std::vector<int32_t> ranks = work.pool.ranks;
-  std::vector<bool> emitted(work.pool.samples.size(), false);
+  std::vector<uint8_t> emitted(work.pool.samples.size(), 0);
   for (size_t i = 0; i < dealt.groups.size(); ++i) {
     if (i % ranks.size() == 0) Shuffle(&ranks, random);
     const auto rank = static_cast<size_t>(ranks[i % ranks.size()]);
@@ -126,12 +170,12 @@ void EmitPool(const PoolWork& work, const PoolGroups& dealt, const std::vector<s
     samples.reserve(static_cast<size_t>(run.size()));
     for (int32_t at = run.begin; at < run.end; ++at) {
       const int32_t position = work.sorted.order[static_cast<size_t>(at)];
-      emitted[static_cast<size_t>(position)] = true;
+      emitted[static_cast<size_t>(position)] = 1;
       samples.push_back(work.pool.RefOf(position));
     }
   }
   for (size_t i = 0; i < emitted.size(); ++i) {
-    if (emitted[i]) continue;
+    if (emitted[i] != 0) continue;
     const SampleRef ref = work.pool.RefOf(static_cast<int32_t>(i));
     plan->leftovers[static_cast<size_t>(ref.rank)].push_back(ref.position);
   }
@@ -141,7 +185,8 @@ void EmitPool(const PoolWork& work, const PoolGroups& dealt, const std::vector<s
 
 void PlanBalanced(const PlanOptions& options, const PlanContext& context,
                   absl::Span<const Offer> offers, Plan* plan) {
-  const std::vector<PoolWork> works = MakeWork(options, offers);
+  std::vector<PoolWork> works = MakeWork(options, offers);
+  const int64_t most_left = MarkSpreading(options, &works);
   const int64_t steps = ChooseSteps(options, works, static_cast<int64_t>(offers.size()));
   for (std::vector<PlannedGroup>& of_rank : plan->groups)
     of_rank.resize(static_cast<size_t>(steps));
@@ -150,7 +195,9 @@ void PlanBalanced(const PlanOptions& options, const PlanContext& context,
   const std::vector<size_t> step_of = StepOrder(steps, &random);
   std::vector<PoolGroups> pools;
   pools.reserve(works.size());
-  for (const PoolWork& work : works) pools.push_back(GroupsFor(options, work, steps));
+  for (const PoolWork& work : works) {
+    pools.push_back(GroupsFor(options, work, steps, most_left));
+  }
   DealGroups(steps, &random, &pools);
   for (size_t i = 0; i < works.size(); ++i) EmitPool(works[i], pools[i], step_of, &random, plan);
 }

@@ -17,9 +17,12 @@ namespace odb {
 //     (waste of all slots + kRoundCost x ranks) / T, where the waste of a slot is what its group
 //     leaves of kWholeGroup, and all of it for IDLE. Groups with much waste wait for samples of
 //     later rounds that fit them better.
-//  3. No sample is left over more than max(max_wait_rounds, ceil(window / max_steps)) times: where
+//  3. A pool that has read all it will, and has less left than the others still need steps, spreads
+//     its last groups over these steps, halving some: so no rank idles while others are at work, as
+//     long as it has a sample for each step. (Not under non-join: its quota ends the epoch before.)
+//  4. No sample is left over more than max(max_wait_rounds, ceil(window / max_steps)) times: where
 //     the oldest would be, they must be in a group of this round.
-//  4. The T x ranks groups of a pool are ordered by cost (CostModel). Those of about the same cost
+//  5. The T x ranks groups of a pool are ordered by cost (CostModel). Those of about the same cost
 //     are shuffled, and then dealt step by step: what meets in a step costs about the same on every
 //     rank, and is otherwise random, so a step's samples are not all long or all short.
 //

@@ -85,9 +85,8 @@ void DealGroups(int64_t steps, Random* random, std::vector<PoolGroups>* pools) {
   for (uint32_t& phase : spreader.phases) phase = static_cast<uint32_t>(random->Next());
 
   const int64_t limit = SumOfLargest(*pools, steps) + total / num_ranks / kStragglerPart;
-  std::vector<PoolGroups> dealt;
-  for (const int64_t tolerance : kTolerances) {
-    dealt = *pools;
+  const auto spread = [&](int64_t tolerance) {
+    std::vector<PoolGroups> dealt = *pools;
     Slots slots;
     slots.total = num_ranks;
     for (PoolGroups& pool : dealt) {
@@ -95,11 +94,23 @@ void DealGroups(int64_t steps, Random* random, std::vector<PoolGroups>* pools) {
       SpreadBuckets(tolerance, slots, &spreader, &pool.groups);
       slots.first += pool.num_ranks;
     }
+    return dealt;
+  };
+  // The wider the tolerance, the more straggler: so the widest is searched for by halving.
+  std::vector<PoolGroups> best;
+  size_t too_wide = 0;  // tolerances below are
+  size_t unknown_end = kTolerances.size();
+  while (too_wide < unknown_end) {
+    const size_t middle = too_wide + (unknown_end - too_wide) / 2;
+    std::vector<PoolGroups> dealt = spread(kTolerances[middle]);
     if (SumOfLargest(dealt, steps) <= limit) {
-      pools->swap(dealt);
-      return;
+      best.swap(dealt);
+      unknown_end = middle;
+    } else {
+      too_wide = middle + 1;
     }
   }
+  if (!best.empty()) pools->swap(best);
 }
 
 }  // namespace odb

@@ -26,6 +26,7 @@ class RankFeed {
   Offer MakeOffer() const {
     Offer offer;
     offer.header.state = window_.empty() ? OfferState::kDry : OfferState::kReady;
+    offer.header.unread = static_cast<int64_t>(view_.size() - next_);
     offer.window = window_;
     return offer;
   }

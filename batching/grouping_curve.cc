@@ -1,17 +1,14 @@
 #include "batching/grouping_curve.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace odb {
 namespace {
 
-GroupingCurve::Level MakeLevel(const SortedWindow& window, int64_t price,
+GroupingCurve::Level MakeLevel(const SortedWindow& window, const std::vector<GroupRun>& runs,
                                const std::vector<bool>& must) {
-  std::vector<GroupRun> runs = PartitionWindow(window, price, must);
-  // Rank of a group in the upper bits, its place in the lower: the order is total, so any sort will
-  // do.
-  std::vector<std::pair<int64_t, int32_t>> keys;
+  // What the group comes after in the upper half, its place in the lower: a total order.
+  std::vector<uint64_t> keys;
   keys.reserve(runs.size());
   GroupingCurve::Level level;
   for (const GroupRun run : runs) {
@@ -21,16 +18,17 @@ GroupingCurve::Level MakeLevel(const SortedWindow& window, int64_t price,
     }
     level.num_must += must_go ? 1 : 0;
     const int64_t share = window.ShareOf(run);
-    keys.emplace_back(must_go ? -2 * kWholeGroup - share : -share,
-                      static_cast<int32_t>(keys.size()));
+    const int64_t behind =
+        (must_go ? 0 : 2 * kWholeGroup) + kWholeGroup - std::min(share, kWholeGroup);
+    keys.push_back(static_cast<uint64_t>(behind) << 32 | keys.size());
   }
   std::sort(keys.begin(), keys.end());
 
   level.groups.reserve(runs.size());
   level.shares.reserve(runs.size() + 1);
   level.shares.push_back(0);
-  for (const auto& [key, place] : keys) {
-    level.groups.push_back(runs[static_cast<size_t>(place)]);
+  for (const uint64_t key : keys) {
+    level.groups.push_back(runs[static_cast<size_t>(key & 0xffffffffU)]);
     level.shares.push_back(level.shares.back() + window.ShareOf(level.groups.back()));
   }
   return level;
@@ -40,8 +38,10 @@ GroupingCurve::Level MakeLevel(const SortedWindow& window, int64_t price,
 
 GroupingCurve GroupingCurve::Of(const SortedWindow& window, const std::vector<bool>& must) {
   GroupingCurve curve;
+  std::array<std::vector<GroupRun>, kPrices.size()> groups;
+  PartitionWindow(window, kPrices, must, absl::MakeSpan(groups));
   for (size_t i = 0; i < kPrices.size(); ++i) {
-    curve.levels_[i] = MakeLevel(window, kPrices[i], must);
+    curve.levels_[i] = MakeLevel(window, groups[i], must);
   }
   return curve;
 }

@@ -65,6 +65,7 @@ struct OfferHeader {
   bool waiting = false;  // the trainer is blocked: it asks for step `position` (zero-based)
   int64_t position = 0;  // steps of this iteration that the trainer has taken
   int64_t dropped = 0;   // records of this rank's view quarantined before this offer, this epoch
+  int64_t unread = 0;    // records of this rank's view that have not come into the window yet
   uint32_t modality_mask = 0;  // bit 0: text, bit 1: pictures, ...
   uint64_t config_digest = 0;  // of everything that a plan depends on, and of the source manifest
   uint64_t plan_digest = 0;    // of the last round this rank completed

@@ -52,4 +52,8 @@ SortedWindow SortWindow(absl::Span<const SampleShape> window, const GroupLimits&
 std::vector<GroupRun> PartitionWindow(const SortedWindow& window, int64_t price,
                                       const std::vector<bool>& must);
 
+// The same at several prices; groups[i] becomes the choice at prices[i].
+void PartitionWindow(const SortedWindow& window, absl::Span<const int64_t> prices,
+                     const std::vector<bool>& must, absl::Span<std::vector<GroupRun>> groups);
+
 }  // namespace odb

@@ -16,12 +16,6 @@ int64_t Pool::largest_window() const {
   return largest;
 }
 
-SampleRef Pool::RefOf(int32_t position) const {
-  size_t i = ranks.size() - 1;
-  while (begins[i] > position) --i;
-  return {ranks[i], position - begins[i]};
-}
-
 std::vector<Pool> MakePools(absl::Span<const Offer> offers,
                             absl::Span<const int32_t> node_of_rank) {
   std::vector<Pool> pools;

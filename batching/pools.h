@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,11 @@ struct Pool {
   int64_t num_ranks() const { return static_cast<int64_t>(ranks.size()); }
   int64_t largest_window() const;
   // Of a pool position. O(ranks of the pool).
-  SampleRef RefOf(int32_t position) const;
+  SampleRef RefOf(int32_t position) const {
+    size_t i = ranks.size() - 1;
+    while (begins[i] > position) --i;
+    return {ranks[i], position - begins[i]};
+  }
 };
 
 // The pools of a round by their lowest rank. `node_of_rank` as in PlanOptions. The result refers to

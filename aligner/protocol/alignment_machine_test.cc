@@ -301,6 +301,7 @@ TEST_CASE("AlignmentMachine: what odbd offered reaches the others whole", "[alig
   offer.header.epoch = Epoch(4);
   offer.header.iterator = 5;
   offer.header.dropped = 6;
+  offer.header.unread = 60;
   offer.header.modality_mask = 3;
 
   const Offer sent = Started<Offer>(f.machine.OnLocalOffer(f.now, offer));
@@ -308,6 +309,7 @@ TEST_CASE("AlignmentMachine: what odbd offered reaches the others whole", "[alig
   CHECK(sent.header.epoch == Epoch(4));
   CHECK(sent.header.iterator == 5);
   CHECK(sent.header.dropped == 6);
+  CHECK(sent.header.unread == 60);
   CHECK(sent.header.modality_mask == 3);
   CHECK(sent.window == offer.window);
 }

@@ -18,7 +18,7 @@ bool IsFatal(ClosingReason reason) {
 bool SameContent(const Offer& a, const Offer& b) {
   return a.header.state == b.header.state && a.header.epoch == b.header.epoch &&
          a.header.iterator == b.header.iterator && a.header.dropped == b.header.dropped &&
-         a.window == b.window;
+         a.header.unread == b.header.unread && a.window == b.window;
 }
 
 }  // namespace
@@ -84,6 +84,7 @@ OfferHeader LocalView::HeadOf(RoundId round) const {
   head.iterator = offered.iterator;
   head.modality_mask = offered.modality_mask;
   head.dropped = offered.dropped;
+  head.unread = offered.unread;
   return head;
 }
 

@@ -43,7 +43,7 @@ class LocalView {
 
   // CLOSING if the trainer ended the iteration, else the offer if there is one of `round`, else
   // NOT_READY. Fills what odbd knows: state, reasons, epoch, iterator, position, waiting, modality;
-  // and with an offer, dropped.
+  // and with an offer, dropped and unread.
   OfferHeader HeadOf(RoundId round) const;
 
   // The samples of the offer of `round`, if HeadOf(round) is kReady.

@@ -8,7 +8,7 @@
 namespace odb {
 namespace {
 
-constexpr size_t kOfferHeadBytes = 96;
+constexpr size_t kOfferHeadBytes = 104;
 constexpr size_t kSampleBytes = 24;
 constexpr uint32_t kAloneBit = uint32_t{1} << 31;  // of waited_rounds
 constexpr size_t kResyncBytes = 40;
@@ -16,7 +16,7 @@ constexpr size_t kConfirmBytes = 40;
 constexpr uint8_t kOfferKind = 1;
 
 // Whoever adds a field gives it bytes here, in EncodeOffer and DecodeOffer, and a line in the test.
-static_assert(sizeof(OfferHeader) == 96, "OfferHeader has changed, and the wire has not");
+static_assert(sizeof(OfferHeader) == 104, "OfferHeader has changed, and the wire has not");
 static_assert(sizeof(SampleShape) == 32, "SampleShape has changed, and the wire has not");
 
 constexpr uint8_t kResyncKind = 2;
@@ -91,6 +91,7 @@ absl::Status CheckHead(const OfferHeader& head, size_t num_samples) {
   RETURN_IF_ERROR(CheckNotNegative("generation", head.generation.value()));
   RETURN_IF_ERROR(CheckNotNegative("position", head.position));
   RETURN_IF_ERROR(CheckNotNegative("dropped", head.dropped));
+  RETURN_IF_ERROR(CheckNotNegative("unread", head.unread));
   if ((head.state == OfferState::kReady) != (num_samples > 0)) {
     return absl::InvalidArgumentError(
         absl::StrCat("an offer has samples if and only if it is READY; state ",
@@ -156,6 +157,7 @@ std::string RecordCodec::EncodeOffer(const Offer& offer) const {
   Put<int64_t>(&bytes, 48, head.generation.value());
   Put<int64_t>(&bytes, 56, head.position);
   Put<int64_t>(&bytes, 64, head.dropped);
+  Put<int64_t>(&bytes, 96, head.unread);
   Put<uint64_t>(&bytes, 72, head.config_digest);
   Put<uint64_t>(&bytes, 80, head.plan_digest);
   Put<uint32_t>(&bytes, 88, static_cast<uint32_t>(offer.window.size()));
@@ -196,6 +198,7 @@ absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
   head.generation = Generation(Get<int64_t>(bytes, 48));
   head.position = Get<int64_t>(bytes, 56);
   head.dropped = Get<int64_t>(bytes, 64);
+  head.unread = Get<int64_t>(bytes, 96);
   head.config_digest = Get<uint64_t>(bytes, 72);
   head.plan_digest = Get<uint64_t>(bytes, 80);
   const size_t num_samples = Get<uint32_t>(bytes, 88);

@@ -21,7 +21,7 @@ struct WireRecordSizes {
   size_t confirm = 0;
 };
 
-// 96 bytes of head and 24 for each sample that the window has room for. `window_max` >= 0.
+// 104 bytes of head and 24 for each sample that the window has room for. `window_max` >= 0.
 size_t OfferRecordBytes(int64_t window_max);
 
 // Records that ranks exchange, as bytes: little endian, fixed offsets, zero padded, the same on
@@ -31,9 +31,9 @@ size_t OfferRecordBytes(int64_t window_max);
 //   offer    5 u8 state, 6 u8 not_ready_reason, 7 u8 closing_reason, 8 u32 waiting,
 //            12 u32 modality_mask, 16 i64 rank, 24 i64 epoch, 32 i64 iterator, 40 i64 round,
 //            48 i64 generation, 56 i64 position, 64 i64 dropped, 72 u64 config_digest,
-//            80 u64 plan_digest, 88 u32 samples in the window, 92 u32 window_max, then for each
-//            sample i32 length, i32 loss_tokens, i32 vision_load, u32 waited_rounds (bit 31:
-//            alone), u64 id_hash
+//            80 u64 plan_digest, 88 u32 samples in the window, 92 u32 window_max, 96 i64 unread,
+//            then for each sample i32 length, i32 loss_tokens, i32 vision_load, u32 waited_rounds
+//            (bit 31: alone), u64 id_hash
 //   resync   5 u8 has_stored_offer, 6 u8 has_planned_offer, 8 i64 rank, 16 i64 generation,
 //            24 i64 last_completed_round, 32 u64 plan_digest
 //   confirm  8 i64 rank, 16 i64 generation, 24 i64 round, 32 u64 plan_digest

@@ -23,6 +23,7 @@ Offer ReadyOffer(size_t num_samples) {
   offer.header.waiting = true;
   offer.header.position = 41;
   offer.header.dropped = 6;
+  offer.header.unread = 60;
   offer.header.modality_mask = 3;
   offer.header.config_digest = 0xffeeddccbbaa9988;
   offer.header.plan_digest = 0x1122334455667788;
@@ -47,6 +48,7 @@ void CheckSame(const Offer& a, const Offer& b) {
   CHECK(a.header.waiting == b.header.waiting);
   CHECK(a.header.position == b.header.position);
   CHECK(a.header.dropped == b.header.dropped);
+  CHECK(a.header.unread == b.header.unread);
   CHECK(a.header.modality_mask == b.header.modality_mask);
   CHECK(a.header.config_digest == b.header.config_digest);
   CHECK(a.header.plan_digest == b.header.plan_digest);
@@ -80,8 +82,8 @@ TEST_CASE("RecordCodec: every offer comes back as it was, in one size", "[wire]"
   }
 
   const std::string bytes = codec.EncodeOffer(offer);
-  // 96 + 4 x 24
-  CHECK(bytes.size() == 192);
+  // 104 + 4 x 24
+  CHECK(bytes.size() == 200);
   CHECK(bytes.size() == OfferRecordBytes(kWindowMax));
   CHECK(bytes.size() == codec.sizes().offer);
 
@@ -95,15 +97,17 @@ TEST_CASE("RecordCodec: bytes are little endian at the documented offsets", "[wi
   CHECK(bytes.substr(0, 8) == std::string("\x01\0\0\0\x01\x01\0\0", 8));
   CHECK(bytes.substr(40, 8) == std::string("\x2c\x03\0\0\0\0\0\0", 8));  // round 812 = 0x32c
   CHECK(bytes.substr(80, 8) == "\x88\x77\x66\x55\x44\x33\x22\x11");
-  CHECK(bytes.substr(88, 12) == std::string("\x01\0\0\0\x04\0\0\0\x64\0\0\0", 12));
-  CHECK(bytes.substr(120) == std::string(72, '\0'));  // three samples of room
+  CHECK(bytes.substr(88, 8) == std::string("\x01\0\0\0\x04\0\0\0", 8));
+  CHECK(bytes.substr(96, 8) == std::string("\x3c\0\0\0\0\0\0\0", 8));
+  CHECK(bytes.substr(104, 4) == std::string("\x64\0\0\0", 4));
+  CHECK(bytes.substr(128) == std::string(72, '\0'));  // three samples of room
 }
 
 TEST_CASE("RecordCodec: a window without room is still a record", "[wire]") {
   const RecordCodec codec(0);
   Offer offer = ReadyOffer(0);
   offer.header.state = OfferState::kDry;
-  CHECK(codec.EncodeOffer(offer).size() == 96);
+  CHECK(codec.EncodeOffer(offer).size() == 104);
   CHECK(codec.DecodeOffer(codec.EncodeOffer(offer)).ok());
 }
 
@@ -162,10 +166,11 @@ TEST_CASE("RecordCodec: a damaged offer is refused in one sentence", "[wire]") {
       Damage{71, '\x80', "dropped must be >= 0"}, Damage{88, 0, "state 1 came with 0 samples"},
       Damage{88, 5, "the number of samples must be in 0 .. 4, got 5"},
       Damage{92, 5, "window_max must be in 4 .. 4, got 5"},
-      Damage{99, '\x80', "length of a sample must be >= 1, got -2147483548"},
-      Damage{103, '\x80', "loss_tokens of a sample must be >= 0"},
-      Damage{107, '\x80', "vision_load of a sample must be >= 0"},
-      Damage{191, 9, "byte 191 of the record is padding and must be 0, got 9"});
+      Damage{107, '\x80', "length of a sample must be >= 1, got -2147483548"},
+      Damage{111, '\x80', "loss_tokens of a sample must be >= 0"},
+      Damage{115, '\x80', "vision_load of a sample must be >= 0"},
+      Damage{103, '\x80', "unread must be >= 0"},
+      Damage{199, 9, "byte 199 of the record is padding and must be 0, got 9"});
 
   bytes[damage.offset] = damage.value;
 
@@ -198,11 +203,11 @@ TEST_CASE("RecordCodec: a record of another size is refused with both sizes", "[
   const RecordCodec codec(kWindowMax);
   const std::string bytes = codec.EncodeOffer(ReadyOffer(1));
   CHECK_THAT(codec.DecodeOffer(bytes.substr(1)).status(),
-             HasMessage("the offer record has 191 bytes, not 192"));
+             HasMessage("the offer record has 199 bytes, not 200"));
   CHECK_THAT(codec.DecodeOffer("").status(), HasMessage("has 0 bytes"));
-  CHECK_THAT(codec.DecodeOffer(bytes + "x").status(), HasMessage("has 193 bytes"));
+  CHECK_THAT(codec.DecodeOffer(bytes + "x").status(), HasMessage("has 201 bytes"));
   CHECK_THAT(codec.DecodeResync(bytes).status(),
-             HasMessage("the resync record has 192 bytes, not 40"));
+             HasMessage("the resync record has 200 bytes, not 40"));
   CHECK_THAT(codec.DecodeConfirm("x").status(),
              HasMessage("the confirm record has 1 bytes, not 40"));
 }

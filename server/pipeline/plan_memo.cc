@@ -19,7 +19,7 @@ bool AreSameOffers(const std::vector<Offer>& a, const std::vector<Offer>& b) {
   for (size_t rank = 0; rank < a.size(); ++rank) {
     const OfferHeader& head = a[rank].header;
     const OfferHeader& other = b[rank].header;
-    if (head.state != other.state || head.dropped != other.dropped ||
+    if (head.state != other.state || head.dropped != other.dropped || head.unread != other.unread ||
         head.modality_mask != other.modality_mask || !(a[rank].window == b[rank].window)) {
       return false;
     }

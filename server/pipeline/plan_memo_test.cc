@@ -87,6 +87,7 @@ TEST_CASE("PlanMemo: whatever a plan depends on makes it another one", "[pipelin
   SECTION("a sample less") { changed[0].window.pop_back(); }
   SECTION("a rank less") { changed.pop_back(); }
   SECTION("records that a rank dropped") { changed[1].header.dropped = 1; }
+  SECTION("records that a rank has not read") { changed[1].header.unread = 1; }
   SECTION("modalities of a rank") { changed[1].header.modality_mask = 2; }
 
   REQUIRE(memo.Get(SmallOptions(), context, changed).ok());

@@ -264,13 +264,17 @@ OfferHeader RankPipeline::Head(const TrainerMailbox::View& view, NotReadyReason 
     // Nobody waits for a step that will not come; the end of the iteration is on its way.
     head.waiting = view.current->waiting && !iteration_.all_planned;
   }
-  if (iteration_.reader != nullptr) head.dropped = iteration_.reader->dropped();
+  if (iteration_.reader != nullptr) {
+    head.dropped = iteration_.reader->dropped();
+    head.unread = iteration_.reader->num_records() - iteration_.reader->position();
+  }
   if (IsLeaving(view)) {
     head.state = OfferState::kClosing;
     head.closing_reason = view.closed ? ClosingReason::kSessionClosed : ClosingReason::kBreak;
   } else if (published_.has_value()) {
     head.state = published_->state;
     head.dropped = published_->dropped;
+    head.unread = published_->unread;
   } else {
     head.state = OfferState::kNotReady;
     head.not_ready_reason = reason;

@@ -37,6 +37,7 @@ std::optional<Offer> FakePipeline::TryOffer(bool partial) {
   offer.header.epoch = Epoch(epoch_);
   offer.header.iterator = epoch_;
   offer.header.state = window_.empty() ? OfferState::kDry : OfferState::kReady;
+  offer.header.unread = static_cast<int64_t>(view().size() - next_);
   offer.window = window_;
   return offer;
 }

@@ -68,7 +68,7 @@ class Epochs(harness.Case):
             harness.write_corpus(files[-1], size, seed=rank, longest=4000)
         config = self.path("odbd.yaml")
         with open(config, "w", encoding="utf-8") as out:
-            out.write("data: %s\ntoken_budget: 4096\nviews:\n" % json.dumps(files))
+            out.write("data: %s\ntoken_budget: 4096\nscope: rank\nviews:\n" % json.dumps(files))
             for rank in range(3):
                 out.write("  - sources: [%d]\n" % rank)
             out.write("  - sources: []\n")

@@ -15,7 +15,7 @@ class Gradient(harness.Case):
         with open(config, "w", encoding="utf-8") as out:
             out.write("data: %s\ntoken_budget: 512\nwindow: 16\n" % json.dumps(files))
             if views:
-                out.write("views:\n" + "".join("  - sources: [%d]\n" % i for i in range(len(views))))
+                out.write("scope: rank\nviews:\n" + "".join("  - sources: [%d]\n" % i for i in range(len(views))))
         command = self.launcher(world, {}, torch=True, script="gradient_trainer.py")
         self.finish(self.start(self.odbrun(["--config", config, "--log-level", "warn"], command)))
         said = self.results(1)[0]

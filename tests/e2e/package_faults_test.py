@@ -98,7 +98,7 @@ class PackageFaults(harness.Case):
     def test_f8_a_short_rank_exits_without_a_barrier_and_the_long_one_gets_everything(self):
         self.write(600)
         self.write(20)
-        ranks = self.train(2, self.flags(views=True), {"idle": "skip", "random_sleep_ms": 10})
+        ranks = self.train(2, self.flags("--scope", "rank", views=True), {"idle": "skip", "random_sleep_ms": 10})
         self.assertNotIn("error", ranks[0])
         self.assert_each_once(ranks, 620)
         long, short = (rank["epochs"][0]["steps"] for rank in ranks)

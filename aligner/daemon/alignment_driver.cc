@@ -62,33 +62,77 @@ void AlignmentDriver::OnCommand(v1::AlignerCommand command) { Push(std::move(com
 
 void AlignmentDriver::OnStreamEnd() { Push(StreamEnd{}); }
 
+AlignmentDriver::~AlignmentDriver() { Finish().IgnoreError(); }
+
 void AlignmentDriver::Push(Event event) {
-  MutexLock lock(&mutex_);
-  events_.push_back(std::move(event));
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    if (over_) return;
+    events_.push_back(std::move(event));
+    if (std::exchange(handling_, true)) return;
+  }
+  HandleAll();
 }
 
-std::optional<AlignmentDriver::Event> AlignmentDriver::WaitForEvent() {
-  MutexLock lock(&mutex_);
-  while (events_.empty()) {
-    if (changed_.WaitUntil(&mutex_, timer_)) return std::nullopt;
+void AlignmentDriver::HandleAll() {
+  bool more = true;
+  while (more) {
+    absl::Status status;
+    while (std::optional<Event> event = TakeEvent()) {
+      status = Handle(*std::move(event));
+      if (!status.ok() || finished_) break;
+    }
+    if (status.ok() && !finished_ && machine_.has_value() && clock_->Now() >= timer_) {
+      timer_ = absl::InfiniteFuture();
+      Carry(machine_->OnTick(clock_->Now()));
+    }
+    MutexLock lock(&mutex_);
+    over_ = over_ || finished_ || !status.ok();
+    if (status_.ok()) status_ = status;
+    more = !over_ && !events_.empty();
+    handling_ = more;
+    const bool earlier = timer_ < wake_;
+    wake_ = timer_;
+    if (!more && (over_ || earlier || std::exchange(due_, false))) changed_.NotifyAll();
   }
+}
+
+std::optional<AlignmentDriver::Event> AlignmentDriver::TakeEvent() {
+  MutexLock lock(&mutex_);
+  if (events_.empty() || over_) return std::nullopt;
   Event event = std::move(events_.front());
   events_.pop_front();
   return event;
 }
 
 absl::Status AlignmentDriver::Run() {
-  while (!finished_) {
-    std::optional<Event> event = WaitForEvent();
-    if (event.has_value()) RETURN_IF_ERROR(Handle(*std::move(event)));
-    if (machine_.has_value() && clock_->Now() >= timer_) {
-      timer_ = absl::InfiniteFuture();
-      Carry(machine_->OnTick(clock_->Now()));
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      while (!over_) {
+        const bool due = clock_->Now() >= wake_;
+        if (due && !handling_) break;
+        due_ = due;
+        changed_.WaitUntil(&mutex_, due ? absl::InfiniteFuture() : wake_);
+      }
+      if (over_) break;
+      handling_ = true;
     }
+    HandleAll();
+  }
+  return Finish();
+}
+
+absl::Status AlignmentDriver::Finish() {
+  absl::Status status;
+  {
+    MutexLock lock(&mutex_);
+    over_ = true;
+    while (handling_) changed_.Wait(&mutex_);
+    status = status_;
   }
   worker_.reset();
-  return absl::OkStatus();
+  return status;
 }
 
 absl::Status AlignmentDriver::Handle(Event event) {

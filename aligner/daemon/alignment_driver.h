@@ -39,13 +39,19 @@ using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>
 // While the mesh of a new generation is being built, the machine is still in the old one; what it
 // asks for then is dropped, as odbd drops what it reports of it.
 //
+// Events (commands, results of the mesh, the timer) are handled one at a time, in the order in
+// which they come, on the thread that brings them: a round has no time for threads that only hand
+// on. What comes while one is handled is left to the thread that handles it.
+//
 // Ownership: `link` and `clock` must outlive it. Threads: one runs Run; OnCommand and
-// OnStreamEnd may come from any other. Errors: what ends the job goes to odbd as AlignmentFailure,
-// what ends a mesh as MeshFailure; Run returns InvalidArgument for a command that makes no sense.
+// OnStreamEnd may come from any other, the mesh worker's is one of them. Errors: what ends the job
+// goes to odbd as AlignmentFailure, what ends a mesh as MeshFailure; Run returns InvalidArgument
+// for a command that makes no sense.
 class AlignmentDriver {
  public:
   AlignmentDriver(OdbdLink* link, TransportFactory create_transport, Clock* clock)
       : link_(link), create_transport_(std::move(create_transport)), clock_(clock) {}
+  ~AlignmentDriver();
 
   void OnCommand(v1::AlignerCommand command);
   void OnStreamEnd();
@@ -58,8 +64,13 @@ class AlignmentDriver {
   using Event = std::variant<v1::AlignerCommand, std::variant<MeshOpened, Exchanged>, StreamEnd>;
 
   void Push(Event event);
-  std::optional<Event> WaitForEvent();
+  // Handles what is queued, and the timer if it is due. With handling_ set by the caller; clears
+  // it.
+  void HandleAll();
+  std::optional<Event> TakeEvent();
   absl::Status Handle(Event event);
+  // No event is handled any more, nor is one being handled, once it has returned.
+  absl::Status Finish();
 
   absl::Status HandleCommand(const v1::AlignerCommand& command);
   absl::Status SetUp(const v1::AlignerSetup& setup);
@@ -86,7 +97,7 @@ class AlignmentDriver {
   const TransportFactory create_transport_;
   Clock* const clock_;
 
-  // Of the thread in Run.
+  // Of the thread that handles events.
   Rank rank_;
   absl::Duration exchange_timeout_;
   std::optional<RecordCodec> codec_;
@@ -100,6 +111,11 @@ class AlignmentDriver {
   Mutex mutex_;  // guards all below
   CondVar changed_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
+  bool handling_ ABSL_GUARDED_BY(mutex_) = false;                     // a thread does
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;                         // finished_, for the others
+  absl::Time wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // timer_, for the others
+  bool due_ ABSL_GUARDED_BY(mutex_) = false;                          // Run waits for its turn
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);                       // of Run
 
   // Last, so that its thread ends before what it calls.
   std::unique_ptr<MeshWorker> worker_;

@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <map>
 #include <memory>
+#include <optional>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -52,18 +53,23 @@ class FakeOdbd final : public OdbdLink {
     if (thread_.joinable()) thread_.join();
   }
 
+  // The driver answers within OnCommand, so no lock is held here.
   void OpenGeneration(int64_t generation) {
-    MutexLock lock(&mutex_);
-    generation_ = generation;
     v1::AlignerCommand command;
     v1::OpenGeneration* const open = command.mutable_open_generation();
-    open->set_generation(generation);
-    open->set_last_completed_round(completed_);
-    open->set_stored_offer(stored_);
-    open->set_stored_plan_digest(stored_digest_);
-    open->set_planned_offer(planned_);
+    std::optional<v1::AlignerCommand> offer;
+    {
+      MutexLock lock(&mutex_);
+      generation_ = generation;
+      open->set_generation(generation);
+      open->set_last_completed_round(completed_);
+      open->set_stored_offer(stored_);
+      open->set_stored_plan_digest(stored_digest_);
+      open->set_planned_offer(planned_);
+      offer = NextOfferLocked();
+    }
     driver_.OnCommand(command);
-    PublishLocked();
+    if (offer.has_value()) driver_.OnCommand(*offer);
   }
 
   bool Send(const v1::AlignerEvent& event) override {
@@ -77,7 +83,9 @@ class FakeOdbd final : public OdbdLink {
       stored_ = planned_;
       planned_.clear();
       stored_digest_ = digest_;
-      PublishLocked();
+      // Send is called by the thread that handles events: this one is only queued.
+      const auto offer = NextOfferLocked();
+      if (offer.has_value()) driver_.OnCommand(*offer);
     } else if (event.has_mesh_failure()) {
       broken_ = std::max<int64_t>(broken_, event.mesh_failure().generation());
     } else if (event.has_mesh_ready()) {
@@ -118,8 +126,8 @@ class FakeOdbd final : public OdbdLink {
   AlignmentDriver* driver() { return &driver_; }
 
  private:
-  void PublishLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (completed_ >= kRounds) return;
+  std::optional<v1::AlignerCommand> NextOfferLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (completed_ >= kRounds) return std::nullopt;
     Offer offer;
     offer.header.rank = Rank(rank_);
     offer.header.round = RoundId(completed_ + 1);
@@ -129,7 +137,7 @@ class FakeOdbd final : public OdbdLink {
     offer.window[0].id_hash = completed_ * 100 + rank_;
     v1::AlignerCommand command;
     command.mutable_offer()->set_record(codec_.EncodeOffer(offer));
-    driver_.OnCommand(command);
+    return command;
   }
 
   void OnGatheredLocked(const v1::Gathered& gathered) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -29,8 +29,8 @@ struct Exchanged {
 // Runs the blocking calls of a Transport on a thread of its own, in the order asked for, so that
 // the driver sees odbd's commands meanwhile.
 //
-// Ownership: owns the transport. `on_done` is called on the worker's thread and must not call back.
-// Threads: one thread calls the methods. Errors: in the results.
+// Ownership: owns the transport. `on_done` is called on the worker's thread, under no lock, and may
+// call the methods, but not destroy the worker. Threads: thread-safe. Errors: in the results.
 class MeshWorker {
  public:
   using Done = std::function<void(std::variant<MeshOpened, Exchanged>)>;

@@ -299,5 +299,21 @@ TEST_CASE("Preprocess: a record over the limit is one entry and is never read", 
   CHECK(std::holds_alternative<Sample>(Preprocess(**dataset, transform, 2, 0, Epoch{0}, &buffer)));
 }
 
+TEST_CASE("Preprocess: a record that swallowed the rest of its array says so", "[preprocess]") {
+  const ScratchFile file("n.json", "[1,\n\"2,\n3,\n4]");
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  std::string buffer;
+  REQUIRE(dataset->size() == 2);
+
+  const auto result = Preprocess(*dataset, transform, 1, 0, Epoch{0}, &buffer);
+
+  const std::string entry = std::get<QuarantineEntry>(result).ToString();
+  CHECK_THAT(entry, Catch::StartsWith("n.json:2 (byte 4) "));
+  CHECK_THAT(entry, Catch::EndsWith("a quote or bracket of the record that begins here is never "
+                                    "closed; the rest of the file, 9 bytes, could not be read as "
+                                    "records"));
+}
+
 }  // namespace
 }  // namespace odb

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/hash.h"
 
 namespace odb {
@@ -29,7 +30,11 @@ SampleResult Preprocess(const Dataset& dataset, const Transform& transform, int6
         ref, too_long ? QuarantineReason::kRecordTooLong : QuarantineReason::kUnreadable,
         std::string(raw.status().message()));
   }
-  if (auto* entry = std::get_if<QuarantineEntry>(&result)) entry->file = dataset.name(ref.source);
+  if (auto* entry = std::get_if<QuarantineEntry>(&result)) {
+    entry->file = dataset.name(ref.source);
+    const std::string note = dataset.Note(ref);
+    if (!note.empty()) absl::StrAppend(&entry->detail, entry->detail.empty() ? "" : "; ", note);
+  }
   return result;
 }
 

@@ -60,6 +60,16 @@ int64_t ReadAt(int fd, int64_t offset, int64_t bytes, char* out) {
   return done;
 }
 
+// A file that cannot be looked at counts as empty: opening it will say why.
+int64_t TotalBytes(const std::vector<std::string>& paths) {
+  int64_t bytes = 0;
+  for (const std::string& path : paths) {
+    struct stat info;
+    if (stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode)) bytes += info.st_size;
+  }
+  return bytes;
+}
+
 bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
 // The first line is a lone brace: one object written over several lines.
@@ -116,6 +126,7 @@ struct Dataset::Source {
   std::string path;
   std::string name;
   int fd = -1;
+  int64_t open_record = -1;  // offset of the record of an array that is never closed; -1: none
   int64_t bytes = 0;
   int64_t first_record = 0;
   std::vector<ScannedRecord> records;
@@ -133,9 +144,69 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::vector<std::st
         "max_record_bytes must be in [1, 2147483646], got ", options.max_record_bytes));
   }
   std::unique_ptr<Dataset> dataset(new Dataset(options));
+  if (options.progress != nullptr) options.progress->bytes_total = TotalBytes(paths);
   for (const std::string& path : paths) RETURN_IF_ERROR(dataset->AddSource(path));
   dataset->manifest_digest_ = dataset->ComputeManifestDigest();
   return dataset;
+}
+
+absl::Status Dataset::Scan(Source* source) {
+  std::string piece(static_cast<size_t>(kScanBytes), '\0');
+  int64_t got = ReadAt(source->fd, 0, kScanBytes, piece.data());
+  if (got < 0) return SystemError(source->path, "read");
+  ASSIGN_OR_RETURN(
+      const FileShape shape,
+      RecogniseFile(source->path, absl::string_view(piece.data(), static_cast<size_t>(got))));
+  LineScanner lines(shape.first_offset, &source->records);
+  ArrayScanner array(shape.first_offset, &source->records);
+  int64_t skip = shape.first_offset;
+  for (int64_t offset = 0; got > 0; offset += got) {
+    if (offset > 0) {
+      got = ReadAt(source->fd, offset, kScanBytes, piece.data());
+      if (got < 0) return SystemError(source->path, "read");
+    }
+    const absl::string_view text(piece.data() + skip, static_cast<size_t>(got - skip));
+    skip = 0;
+    if (shape.is_array) {
+      array.Feed(text);
+    } else {
+      lines.Feed(text);
+    }
+    if (options_.progress == nullptr) continue;
+    options_.progress->bytes_done += got;
+    options_.progress->records = num_records_ + static_cast<int64_t>(source->records.size());
+  }
+  if (shape.is_array) {
+    array.Finish();
+    if (!array.closed()) WarnOfArray(source, array.ends_within_record());
+  } else {
+    lines.Finish();
+  }
+  return absl::OkStatus();
+}
+
+void Dataset::WarnOfArray(Source* source, bool ends_within_record) {
+  if (!ends_within_record) {
+    warnings_.push_back(absl::StrCat(source->name,
+                                     ": the JSON array is not closed or something "
+                                     "follows it; the file may be cut"));
+    return;
+  }
+  const ScannedRecord& last = source->records.back();
+  source->open_record = last.offset;
+  warnings_.push_back(absl::StrCat(source->name, ":", last.line, " (byte ", last.offset,
+                                   "): ", Note({0, last.offset, last.bytes, last.line}, *source)));
+}
+
+std::string Dataset::Note(const RecordRef& ref) const {
+  return Note(ref, *sources_[static_cast<size_t>(ref.source)]);
+}
+
+std::string Dataset::Note(const RecordRef& ref, const Source& source) const {
+  if (ref.offset != source.open_record) return "";
+  return absl::StrCat(
+      "a quote or bracket of the record that begins here is never closed; the rest ",
+      "of the file, ", source.bytes - ref.offset, " bytes, could not be read as records");
 }
 
 absl::Status Dataset::AddSource(const std::string& path) {
@@ -155,38 +226,7 @@ absl::Status Dataset::AddSource(const std::string& path) {
   source->bytes = info.st_size;
   source->first_record = num_records_;
 
-  std::string piece(static_cast<size_t>(kScanBytes), '\0');
-  int64_t got = ReadAt(source->fd, 0, kScanBytes, piece.data());
-  if (got < 0) return SystemError(path, "read");
-  ASSIGN_OR_RETURN(const FileShape shape,
-                   RecogniseFile(path, absl::string_view(piece.data(), static_cast<size_t>(got))));
-  LineScanner lines(shape.first_offset, &source->records);
-  ArrayScanner array(shape.first_offset, &source->records);
-  int64_t skip = shape.first_offset;
-  for (int64_t offset = 0; got > 0; offset += got) {
-    if (offset > 0) {
-      got = ReadAt(source->fd, offset, kScanBytes, piece.data());
-      if (got < 0) return SystemError(path, "read");
-    }
-    const absl::string_view text(piece.data() + skip, static_cast<size_t>(got - skip));
-    skip = 0;
-    if (shape.is_array) {
-      array.Feed(text);
-    } else {
-      lines.Feed(text);
-    }
-  }
-  if (shape.is_array) {
-    array.Finish();
-    if (!array.closed()) {
-      warnings_.push_back(absl::StrCat(source->name,
-                                       ": the JSON array is not closed or something "
-                                       "follows it; the file may be cut"));
-    }
-  } else {
-    lines.Finish();
-  }
-
+  RETURN_IF_ERROR(Scan(source.get()));
   if (source->records.empty() && !options_.allow_empty_sources) {
     return absl::InvalidArgumentError(
         absl::StrCat("data file ", path, " is empty: no record in ", source->bytes, " bytes"));

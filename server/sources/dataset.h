@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -28,12 +29,21 @@ struct RecordRange {
   int64_t count = 0;
 };
 
+// How far Open is, for whoever waits for it. Threads: thread-safe.
+struct ScanProgress {
+  std::atomic<int64_t> bytes_done{0};
+  std::atomic<int64_t> bytes_total{0};  // 0: not known yet
+  std::atomic<int64_t> records{0};      // found so far
+};
+
 struct DatasetOptions {
   // A longer record is one bad record (record_too_long) and is never read into memory.
   int64_t max_record_bytes = int64_t{16} << 20;
   // An empty file is an error by default: it is nearly always a mistake. With views that bind
   // sources to ranks it may be meant.
   bool allow_empty_sources = false;
+  // Told while Open reads; may be null. Must outlive that call.
+  ScanProgress* progress = nullptr;
 };
 
 // An ordered list of JSON Lines and JSON array files, read-only, indexed by one scan.
@@ -67,6 +77,10 @@ class Dataset {
   absl::StatusOr<absl::string_view> Read(int64_t index, std::string* buffer) const;
   absl::StatusOr<absl::string_view> Read(const RecordRef& ref, std::string* buffer) const;
 
+  // What is to be known of a record that cannot be used, beyond what is in it: "the rest of the
+  // file, 88,112 bytes, could not be read as records: ..."; empty for nearly all.
+  std::string Note(const RecordRef& ref) const;
+
   int32_t num_sources() const { return static_cast<int32_t>(sources_.size()); }
   RecordRange records(int32_t source) const;
   const std::string& path(int32_t source) const;  // as given to Open
@@ -89,6 +103,9 @@ class Dataset {
   struct Source;
   explicit Dataset(const DatasetOptions& options);
   absl::Status AddSource(const std::string& path);
+  absl::Status Scan(Source* source);
+  std::string Note(const RecordRef& ref, const Source& source) const;
+  void WarnOfArray(Source* source, bool ends_within_record);
   uint64_t ComputeManifestDigest() const;
 
   const DatasetOptions options_;

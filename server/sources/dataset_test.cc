@@ -75,7 +75,35 @@ TEST_CASE("Dataset: an array that is cut is served and warned of", "[sources]") 
 
   CHECK(dataset->size() == 3);
   REQUIRE(dataset->warnings().size() == 1);
+  CHECK(dataset->warnings()[0] ==
+        "data.json:3 (byte 21): a quote or bracket of the record that begins here is never closed; "
+        "the rest of the file, 4 bytes, could not be read as records");
+  CHECK(dataset->Note(dataset->ref(1)) == "");
+  CHECK(dataset->warnings()[0] == "data.json:3 (byte 21): " + dataset->Note(dataset->ref(2)));
+}
+
+TEST_CASE("Dataset: an array without its end, or with something behind it, is warned of",
+          "[sources]") {
+  const ScratchFile file("data.json", GENERATE("[{\"a\": 1}", "[{\"a\": 1}] x"));
+  const auto dataset = OpenAll({file.path()});
+
+  REQUIRE(dataset->warnings().size() == 1);
   CHECK(dataset->warnings()[0].find("data.json: the JSON array is not closed") == 0);
+  CHECK(dataset->Note(dataset->ref(dataset->size() - 1)) == "");
+}
+
+TEST_CASE("Dataset: the scan says how far it is", "[sources]") {
+  const ScratchFile a("a.jsonl", "1\n2\n");
+  const ScratchFile b("b.json", "[{\"a\": 1}]");
+  ScanProgress progress;
+  DatasetOptions options;
+  options.progress = &progress;
+
+  OpenAll({a.path(), b.path()}, options);
+
+  CHECK(progress.bytes_total == 14);
+  CHECK(progress.bytes_done == 14);
+  CHECK(progress.records == 3);
 }
 
 TEST_CASE("Dataset: records across the pieces of the scan are whole", "[sources]") {

@@ -132,8 +132,10 @@ void ArrayScanner::EndElement() {
 void ArrayScanner::Finish() {
   const bool within = state_ == State::kElement || state_ == State::kString ||
                       state_ == State::kEscape || state_ == State::kTrailing;
+  const bool within_string = state_ == State::kString || state_ == State::kEscape;
+  ends_within_record_ = within_string || (state_ == State::kElement && depth_ > 0);
   // Blanks at the end of a cut string belong to it.
-  if (state_ == State::kString || state_ == State::kEscape) element_end_ = position_;
+  if (within_string) element_end_ = position_;
   if (within) EndElement();
 }
 

@@ -55,6 +55,9 @@ class ArrayScanner {
 
   // After Finish: the closing bracket was there, and nothing but blanks behind it.
   bool closed() const { return state_ == State::kAfterArray; }
+  // After Finish: the last record has a quote or a bracket that is never closed, so whatever
+  // records follow in the file are part of it.
+  bool ends_within_record() const { return ends_within_record_; }
 
  private:
   enum class State : uint8_t {
@@ -78,6 +81,7 @@ class ArrayScanner {
   int64_t element_start_ = 0;
   int64_t element_line_ = 0;
   int64_t element_end_ = 0;  // behind its last byte that is not blank
+  bool ends_within_record_ = false;
   std::vector<ScannedRecord>* const records_;
 };
 

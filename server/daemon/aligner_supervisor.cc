@@ -91,6 +91,7 @@ void AlignerSupervisor::Run() {
     }
     absl::Status status = ReapEnded();
     if (status.ok()) status = StartDue();
+    if (status.ok() && !failed && hooks_.check) status = hooks_.check();
     if (!status.ok() && !std::exchange(failed, true)) {
       Stop();
       hooks_.on_failed(status);
@@ -113,8 +114,11 @@ absl::Status AlignerSupervisor::ReapEnded() {
       if (aligner.process == nullptr) continue;
       const auto status = aligner.process->exit_status();
       if (!status.has_value()) continue;
-      ended.push_back({rank, absl::StrCat("the aligner of rank ", rank.value(), " (pid ",
-                                          aligner.process->pid(), ") ", status->ToString())});
+      ended.push_back(
+          {rank,
+           absl::StrCat("the aligner of rank ", rank.value(), " (pid ", aligner.process->pid(),
+                        ") ", status->ToString(),
+                        std::exchange(aligner.hung, false) ? ", because it did not answer" : "")});
       aligner.process.reset();
     }
     if (stopping_) return absl::OkStatus();
@@ -126,6 +130,7 @@ absl::Status AlignerSupervisor::ReapEnded() {
 absl::Status AlignerSupervisor::CountFailure(Rank rank, const std::string& what) {
   const RoundId completed = hooks_.last_completed();
   int failures = 0;
+  absl::Duration lasted;
   {
     MutexLock lock(&mutex_);
     ++restarts_;
@@ -133,12 +138,16 @@ absl::Status AlignerSupervisor::CountFailure(Rank rank, const std::string& what)
     if (completed > aligner.progress) aligner.failures = 0;
     aligner.progress = completed;
     failures = ++aligner.failures;
-    aligner.start_at = absl::Now() + PauseAfter(failures);
+    const absl::Time now = absl::Now();
+    if (failures == 1) aligner.first_failure = now;
+    lasted = absl::Seconds(1 + absl::ToInt64Seconds(now - aligner.first_failure));
+    aligner.start_at = now + PauseAfter(failures);
   }
   spdlog::warn("job {}: {}; starting another one", options_.job, what);
   if (failures <= options_.restarts_max) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("the aligner of rank ", rank.value(), " ended ", failures,
-                                         " times without a completed round; last: ", what));
+                                         " times within ", absl::FormatDuration(lasted),
+                                         " without a completed round; last: ", what));
 }
 
 absl::Status AlignerSupervisor::StartDue() {
@@ -182,6 +191,7 @@ void AlignerSupervisor::KillSilent() {
       const auto found = aligners_.find(rank);
       if (found == aligners_.end() || found->second.process == nullptr) continue;
       pid = found->second.process->pid();
+      found->second.hung = true;
       found->second.process->SignalGroup(SIGKILL).IgnoreError();
     }
     spdlog::warn("job {}: the aligner of rank {} (pid {}) lived but did not answer; killed",

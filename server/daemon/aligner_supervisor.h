@@ -24,7 +24,8 @@ namespace odb {
 // it when it is alive and silent. Nothing of an aligner is worth saving.
 //
 // An aligner that ends again and again without a completed round in between is started later each
-// time (up to kPauseMax), and after restarts_max times it is the job's error.
+// time (up to kPauseMax), and after restarts_max times it is the job's error, which names rank,
+// count, time and the last cause.
 //
 // Ownership: owns the processes. They exit by themselves when their hub has ended (end it before
 // Stop); the ones that have not after kStopTimeout are killed. `spawner` must outlive it. Threads:
@@ -45,6 +46,7 @@ class AlignerSupervisor {
   struct Hooks {
     std::function<RoundId()> last_completed;          // of this node's ranks
     std::function<std::vector<Rank>()> silent_ranks;  // whose aligners are to be killed
+    std::function<absl::Status()> check;              // asked now and then: the job's error, or OK
     std::function<void(const absl::Status&)> on_failed;
   };
 
@@ -67,6 +69,8 @@ class AlignerSupervisor {
     std::unique_ptr<ChildProcess> process;  // null while it is not running
     absl::Time start_at;                    // when to start the next one
     int failures = 0;                       // in a row, without a completed round
+    absl::Time first_failure;               // of these
+    bool hung = false;                      // killed, because it was silent
     RoundId progress;                       // last_completed at the last failure
   };
 

@@ -36,8 +36,12 @@ AlignmentServer::AlignmentServer()
   INVARIANT(server_ != nullptr, "the server starts");
 }
 
-AlignmentServer::~AlignmentServer() {
+void AlignmentServer::Stop() {
   server_->Shutdown(absl::ToChronoTime(absl::Now() + absl::Milliseconds(200)));
+}
+
+AlignmentServer::~AlignmentServer() {
+  Stop();
   server_->Wait();
   unlink(socket_path_.c_str());
   rmdir(folder_.c_str());

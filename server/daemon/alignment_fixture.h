@@ -29,6 +29,9 @@ class AlignmentServer {
   AlignmentServer();
   ~AlignmentServer();
 
+  // Ends all connections, and takes no new ones. May be repeated.
+  void Stop();
+
   const std::string& socket_path() const { return socket_path_; }
   std::string tcp_target() const;  // "127.0.0.1:PORT"
   JobAlignment::Dependencies dependencies();

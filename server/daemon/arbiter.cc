@@ -117,25 +117,54 @@ std::vector<ArbiterOutcome> Arbiter::OnRanks(absl::Time now, Member member,
   return OpenNext();
 }
 
+bool Arbiter::CannotConnect(absl::Time now, bool connected) {
+  if (connected) {
+    unconnected_since_.reset();
+    return false;
+  }
+  if (!unconnected_since_.has_value()) unconnected_since_ = now;
+  return now > *unconnected_since_ + options_.connect_timeout;
+}
+
 std::vector<ArbiterOutcome> Arbiter::OnGenerationFailed(absl::Time now, Member member,
-                                                        Generation generation,
-                                                        const std::string& reason,
-                                                        std::optional<Rank> suspect,
-                                                        RoundId last_completed) {
+                                                        const Breakage& breakage) {
   if (nodes_.count(member) == 0 || Over()) return {};
-  if (!Complete() || generation != generation_) return {};
+  if (!Complete() || breakage.generation != generation_) return {};
   if (SomebodyGone()) {
     // Nothing can be rebuilt without that node; the others are probably about to leave as well.
     leave_deadline_ = std::min(leave_deadline_, now + options_.leave_grace);
     return {};
   }
-  if (last_completed > progress_) {
-    progress_ = last_completed;
+  if (CannotConnect(now, breakage.connected)) {
+    const std::optional<Rank>& suspect = breakage.suspect;
+    return Fail(absl::UnavailableError(absl::StrCat(
+        "the ranks cannot be connected, again and again since ",
+        absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(now - *unconnected_since_))),
+        suspect.has_value() ? absl::StrCat("; the last to be suspected is rank ", suspect->value(),
+                                           " of ", DescribeNodeOf(*suspect))
+                            : "",
+        "; last: ", breakage.reason)));
+  }
+  if (breakage.last_completed > progress_) {
+    progress_ = breakage.last_completed;
     restarts_.clear();
   }
-  restarts_.push_back({now, suspect});
+  restarts_.push_back({now, breakage.suspect});
   while (restarts_.front().when < now - options_.restart_window) restarts_.pop_front();
   if (restarts_.size() <= static_cast<size_t>(options_.restarts_max)) return OpenNext();
+  return Fail(DescribeRestarts(breakage.reason));
+}
+
+std::string Arbiter::DescribeNodeOf(Rank rank) const {
+  for (const auto& [member, node] : nodes_) {
+    if (std::find(node.ranks.begin(), node.ranks.end(), rank) != node.ranks.end()) {
+      return DescribeNode(node.introduction);
+    }
+  }
+  return "no node";
+}
+
+absl::Status Arbiter::DescribeRestarts(const std::string& last_reason) const {
   // The rank that was suspected most often, the lowest of several.
   std::map<Rank, int> suspicions;
   for (const Restart& restart : restarts_) {
@@ -145,11 +174,11 @@ std::vector<ArbiterOutcome> Arbiter::OnGenerationFailed(absl::Time now, Member m
   for (const auto& [rank, count] : suspicions) {
     if (!worst.has_value() || count > suspicions[*worst]) worst = rank;
   }
-  return Fail(absl::AbortedError(
+  return absl::AbortedError(
       absl::StrCat("the mesh of the ranks broke ", restarts_.size(), " times within ",
                    absl::FormatDuration(options_.restart_window), " without a completed round",
                    worst.has_value() ? absl::StrCat(", mostly at rank ", worst->value()) : "",
-                   "; last: ", reason)));
+                   "; last: ", last_reason));
 }
 
 std::vector<ArbiterOutcome> Arbiter::OnNodeFailure(absl::Time now, Member member,
@@ -158,13 +187,35 @@ std::vector<ArbiterOutcome> Arbiter::OnNodeFailure(absl::Time now, Member member
   return Fail(status.ok() ? absl::InternalError("a node failed without saying why") : status);
 }
 
+std::vector<ArbiterOutcome> Arbiter::OnThrough(Member member, int64_t iterator, int64_t steps) {
+  const auto found = nodes_.find(member);
+  if (found == nodes_.end() || Over() || iterator <= found->second.through) return {};
+  found->second.through = iterator;
+  // An older one is of no interest any more: its end was given to all, or nobody asks for it.
+  if (ending_.has_value() && iterator < ending_->iterator) return {};
+  ending_ = EndIteration{iterator, steps, {}};
+  return TellEnding();
+}
+
+Arbiter::Outcomes Arbiter::TellEnding() const {
+  if (!ending_.has_value()) return {};
+  EndIteration ending = *ending_;
+  for (const auto& [member, node] : nodes_) {
+    if (node.left || node.through >= ending.iterator) continue;
+    ending.behind.insert(ending.behind.end(), node.ranks.begin(), node.ranks.end());
+  }
+  std::sort(ending.behind.begin(), ending.behind.end());
+  return {std::move(ending)};
+}
+
 std::vector<ArbiterOutcome> Arbiter::OnLeave(absl::Time now, Member member) {
   const auto found = nodes_.find(member);
   if (found == nodes_.end()) return {};
   found->second.left = true;
   const bool all_left = std::all_of(nodes_.begin(), nodes_.end(),
                                     [](const auto& entry) { return entry.second.left; });
-  if (!all_left || Over()) return {};
+  if (Over()) return {};
+  if (!all_left) return TellEnding();  // the others need not wait for its last steps
   ended_ = true;
   return {EndJob{}};
 }

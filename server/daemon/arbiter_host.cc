@@ -27,6 +27,16 @@ std::vector<Rank> ToRanks(const v1::RanksChanged& ranks) {
   return attached;
 }
 
+Arbiter::Breakage ToBreakage(const v1::GenerationFailed& failed) {
+  Arbiter::Breakage breakage;
+  breakage.generation = Generation(failed.generation());
+  breakage.reason = failed.reason();
+  if (failed.suspect() >= 0) breakage.suspect = Rank(failed.suspect());
+  breakage.last_completed = RoundId(failed.last_completed_round());
+  breakage.connected = failed.connected();
+  return breakage;
+}
+
 v1::ArbiterUpdate FailureUpdate(const absl::Status& status) {
   v1::ArbiterUpdate update;
   update.mutable_failed()->set_code(static_cast<int32_t>(status.code()));
@@ -37,7 +47,6 @@ v1::ArbiterUpdate FailureUpdate(const absl::Status& status) {
 }  // namespace
 
 constexpr absl::Duration ArbiterHost::kSignOfLife;
-constexpr absl::Duration ArbiterHost::kSilenceMax;
 
 class ArbiterHost::Channel final : public NodeChannel {
  public:
@@ -55,10 +64,12 @@ class ArbiterHost::Channel final : public NodeChannel {
   const Member member_;
 };
 
-ArbiterHost::ArbiterHost(const Arbiter::Options& options, int64_t incarnation)
+ArbiterHost::ArbiterHost(const Arbiter::Options& options, int64_t incarnation,
+                         absl::Duration silence_max)
     : job_token_(options.job_token),
       world_size_(options.world_size),
       incarnation_(incarnation),
+      silence_max_(silence_max),
       keys_(options.world_size),
       arbiter_(options, absl::Now()) {}
 
@@ -108,20 +119,17 @@ void ArbiterHost::OnEvent(Member member, const v1::NodeEvent& event) {
     case v1::NodeEvent::kRanks:
       CarryLocked(arbiter_.OnRanks(now, member, ToRanks(event.ranks())));
       break;
-    case v1::NodeEvent::kFailed: {
-      const v1::GenerationFailed& failed = event.failed();
-      std::optional<Rank> suspect;
-      if (failed.suspect() >= 0) suspect = Rank(failed.suspect());
-      CarryLocked(arbiter_.OnGenerationFailed(now, member, Generation(failed.generation()),
-                                              failed.reason(), suspect,
-                                              RoundId(failed.last_completed_round())));
+    case v1::NodeEvent::kFailed:
+      CarryLocked(arbiter_.OnGenerationFailed(now, member, ToBreakage(event.failed())));
       break;
-    }
     case v1::NodeEvent::kFailure:
       CarryLocked(
           arbiter_.OnNodeFailure(now, member,
                                  absl::Status(static_cast<absl::StatusCode>(event.failure().code()),
                                               event.failure().message())));
+      break;
+    case v1::NodeEvent::kThrough:
+      CarryLocked(arbiter_.OnThrough(member, event.through().iterator(), event.through().steps()));
       break;
     case v1::NodeEvent::kLeave:
       CarryLocked(arbiter_.OnLeave(now, member));
@@ -167,7 +175,7 @@ void ArbiterHost::TickLocked(absl::Time now) {
   if (closed_) return;
   CarryLocked(arbiter_.OnTick(now));
   for (auto& [member, node] : nodes_) {
-    if (!node.end.ok() || now < node.heard + kSilenceMax) continue;
+    if (!node.end.ok() || now < node.heard + silence_max_) continue;
     const std::string reason = absl::StrCat(
         "silent for ", absl::FormatDuration(absl::Seconds(absl::ToInt64Seconds(now - node.heard))));
     node.end = absl::UnavailableError(reason);
@@ -193,6 +201,12 @@ void ArbiterHost::CarryLocked(const std::vector<ArbiterOutcome>& outcomes) {
       opened->set_world_size(world_size_);
       opened->set_nodes(start->nodes);
       for (const int node : start->rank_to_node) opened->add_rank_to_node(node);
+    } else if (const auto* ending = std::get_if<EndIteration>(&outcome)) {
+      update.mutable_ending()->set_iterator(ending->iterator);
+      update.mutable_ending()->set_steps(ending->steps);
+      for (const Rank rank : ending->behind) {
+        update.mutable_ending()->add_behind(static_cast<int32_t>(rank.value()));
+      }
     } else if (const auto* fail = std::get_if<FailJob>(&outcome)) {
       update = FailureUpdate(fail->status);
     } else {

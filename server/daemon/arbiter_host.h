@@ -20,17 +20,16 @@ namespace odb {
 // Arbiter the time and a lock, and carries out what it decides. It has no thread: time passes in
 // the calls of Next, of which there is always one, that of the arbiter's own node.
 //
-// A connection that has said nothing for kSilenceMax counts as lost; a living node says something
-// every kSignOfLife.
+// A connection that has said nothing for silence_max counts as lost; a living node says something
+// every kSignOfLife, so silence_max has to be a few times that.
 //
 // Ownership: shared by the JobAlignment that made it and the calls of RendezvousService inside it.
 // Its channels hold it. Threads: thread-safe. Errors: those of Arbiter.
 class ArbiterHost final : public RendezvousJob, public std::enable_shared_from_this<ArbiterHost> {
  public:
-  static constexpr absl::Duration kSignOfLife = absl::Seconds(2);
-  static constexpr absl::Duration kSilenceMax = absl::Seconds(20);
+  static constexpr absl::Duration kSignOfLife = absl::Seconds(1);
 
-  ArbiterHost(const Arbiter::Options& options, int64_t incarnation);
+  ArbiterHost(const Arbiter::Options& options, int64_t incarnation, absl::Duration silence_max);
 
   absl::Status CheckToken(absl::string_view job_token) const override;
   RendezvousKeys* keys() override { return &keys_; }
@@ -61,6 +60,7 @@ class ArbiterHost final : public RendezvousJob, public std::enable_shared_from_t
   const std::string job_token_;
   const int world_size_;
   const int64_t incarnation_;
+  const absl::Duration silence_max_;
   RendezvousKeys keys_;
 
   mutable Mutex mutex_;  // guards all below

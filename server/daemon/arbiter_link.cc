@@ -81,19 +81,18 @@ void LocalArbiterLink::Run() {
   }
 }
 
-RemoteArbiterLink::RemoteArbiterLink(std::string target, const v1::NodeHello& hello,
-                                     absl::Time join_deadline, Handlers handlers)
-    : target_(std::move(target)),
+RemoteArbiterLink::RemoteArbiterLink(const Options& options, const v1::NodeHello& hello,
+                                     Handlers handlers)
+    : options_(options),
       hello_(hello),
-      join_deadline_(join_deadline),
       handlers_(std::move(handlers)),
-      stub_(v1::RendezvousService::NewStub(CreateChannel(target_))) {}
+      stub_(v1::RendezvousService::NewStub(CreateChannel(options_.target))) {}
 
-std::unique_ptr<ArbiterLink> RemoteArbiterLink::Start(const std::string& target,
+std::unique_ptr<ArbiterLink> RemoteArbiterLink::Start(const Options& options,
                                                       const v1::NodeHello& hello,
-                                                      absl::Time join_deadline, Handlers handlers) {
+                                                      Handlers handlers) {
   std::unique_ptr<RemoteArbiterLink> link(
-      new RemoteArbiterLink(target, hello, join_deadline, std::move(handlers)));
+      new RemoteArbiterLink(options, hello, std::move(handlers)));
   RemoteArbiterLink* const self = link.get();
   link->thread_ = Thread("arbiter-link", [self] { self->Run(); });
   return link;
@@ -131,9 +130,9 @@ void RemoteArbiterLink::Run() {
     status = RunStream(&joined);
     const bool again = absl::IsUnavailable(status) && !joined;
     if (!again) break;
-    if (absl::Now() >= join_deadline_) {
-      status = absl::DeadlineExceededError(
-          absl::StrCat("the arbiter at ", target_, " could not be joined: ", status.message()));
+    if (absl::Now() >= options_.join_deadline) {
+      status = absl::DeadlineExceededError(absl::StrCat(
+          "the arbiter at ", options_.target, " could not be joined: ", status.message()));
       break;
     }
     MutexLock lock(&mutex_);
@@ -176,7 +175,9 @@ absl::Status RemoteArbiterLink::RunStream(bool* joined) {
   changed_.NotifyAll();
   if (silent_ || (*joined && absl::IsUnavailable(status))) {
     return absl::UnavailableError(absl::StrCat(
-        "the arbiter at ", target_, " is ", silent_ ? "silent" : "gone", ": ", status.message()));
+        "the arbiter at ", options_.target,
+        silent_ ? absl::StrCat(" is silent for ", absl::FormatDuration(options_.silence_max))
+                : absl::StrCat(" is gone: ", status.message())));
   }
   return status;
 }
@@ -195,7 +196,7 @@ void RemoteArbiterLink::Write(Stream* stream, grpc::ClientContext* context) {
       }
       if (reading_ended_) return;
       const absl::Time now = absl::Now();
-      silent_ = now >= heard_ + ArbiterHost::kSilenceMax;
+      silent_ = now >= heard_ + options_.silence_max;
       if (silent_) {
         context->TryCancel();  // ends the Read in progress
         return;

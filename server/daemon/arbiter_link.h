@@ -63,26 +63,28 @@ class LocalArbiterLink final : public ArbiterLink {
 // `join_deadline`; one that is lost later, or silent, is the end.
 class RemoteArbiterLink final : public ArbiterLink {
  public:
-  // `target`: host:port, or unix:PATH.
-  static std::unique_ptr<ArbiterLink> Start(const std::string& target, const v1::NodeHello& hello,
-                                            absl::Time join_deadline, Handlers handlers);
+  struct Options {
+    std::string target;  // host:port, or unix:PATH
+    absl::Time join_deadline;
+    absl::Duration silence_max;  // after which the arbiter counts as lost; as ArbiterHost
+  };
+  static std::unique_ptr<ArbiterLink> Start(const Options& options, const v1::NodeHello& hello,
+                                            Handlers handlers);
   ~RemoteArbiterLink() override;
   void Send(v1::NodeEvent event) override;
 
  private:
   using Stream = grpc::ClientReaderWriter<v1::NodeEvent, v1::ArbiterUpdate>;
 
-  RemoteArbiterLink(std::string target, const v1::NodeHello& hello, absl::Time join_deadline,
-                    Handlers handlers);
+  RemoteArbiterLink(const Options& options, const v1::NodeHello& hello, Handlers handlers);
   void Run();
   // One connection. Sets `joined` if the arbiter took the node.
   absl::Status RunStream(bool* joined);
   void Write(Stream* stream, grpc::ClientContext* context);
   bool stopping() const;
 
-  const std::string target_;
+  const Options options_;
   const v1::NodeHello hello_;
-  const absl::Time join_deadline_;
   const Handlers handlers_;
   const std::unique_ptr<v1::RendezvousService::Stub> stub_;
 

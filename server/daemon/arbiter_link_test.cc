@@ -15,6 +15,7 @@ namespace odb {
 namespace {
 
 constexpr char kJobKey[] = "job-1";
+constexpr absl::Duration kSilenceMax = absl::Seconds(6);
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 
@@ -107,7 +108,7 @@ struct ArbiterNode {
     Arbiter::Options options;
     options.world_size = 2;
     options.job_token = "secret";
-    host = std::make_shared<ArbiterHost>(options, registry.Begin(kJobKey).number);
+    host = std::make_shared<ArbiterHost>(options, registry.Begin(kJobKey).number, kSilenceMax);
     auto started = LocalArbiterLink::Start(host, Hello(0), seen.handlers());
     REQUIRE(started.ok());
     link = *std::move(started);
@@ -115,9 +116,10 @@ struct ArbiterNode {
   }
   std::unique_ptr<ArbiterLink> Connect(const v1::NodeHello& hello, Seen* remote,
                                        absl::Time deadline = Soon()) {
-    return RemoteArbiterLink::Start(absl::StrCat("127.0.0.1:", port), hello, deadline,
-                                    remote->handlers());
+    return RemoteArbiterLink::Start({target(), deadline, kSilenceMax}, hello, remote->handlers());
   }
+
+  std::string target() const { return absl::StrCat("127.0.0.1:", port); }
 
   RendezvousRegistry registry;
   RendezvousServiceImpl service;
@@ -213,6 +215,27 @@ TEST_CASE("F6: a node whose connection breaks is named to the others at once", "
   link.reset();  // without a leave
 
   CHECK_THAT(arbiter.seen.WaitForFailure(), HasMessage("node 1 (host1) with rank 1 is gone"));
+}
+
+TEST_CASE("F6: a node that says nothing is named to the others, though its connection stands",
+          "[arbiter][link]") {
+  ArbiterNode arbiter;
+  arbiter.Begin();
+  const auto stub = v1::RendezvousService::NewStub(
+      grpc::CreateChannel(arbiter.target(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  const auto stream = stub->Join(&context);
+  v1::NodeEvent hello;
+  *hello.mutable_hello() = Hello(1);
+  REQUIRE(stream->Write(hello));
+  REQUIRE(stream->Write(Ranks(1)));
+  arbiter.link->Send(Ranks(0));
+  REQUIRE(arbiter.seen.WaitForGeneration(1) == 1);
+
+  CHECK_THAT(arbiter.seen.WaitForFailure(),
+             HasMessage("node 1 (host1) with rank 1 is gone: silent for 6s"));
+  context.TryCancel();
+  stream->Finish();
 }
 
 TEST_CASE("F6: an arbiter that is gone ends the link", "[arbiter][link]") {

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/status_matchers.h"
@@ -39,6 +40,12 @@ Arbiter RunningArbiter(Arbiter::Options options = Options(4)) {
   arbiter.OnRanks(kStart, kA, {Rank(0), Rank(1)});
   arbiter.OnRanks(kStart, kB, {Rank(2), Rank(3)});
   return arbiter;
+}
+
+// A mesh that stood.
+Arbiter::Breakage Broken(Generation generation, const std::string& reason,
+                         std::optional<Rank> suspect, RoundId last_completed) {
+  return {generation, reason, suspect, last_completed, /*connected=*/true};
 }
 
 template <typename Outcome>
@@ -172,10 +179,10 @@ TEST_CASE("F6: a broken mesh opens the next generation once, however many ranks 
           "[arbiter]") {
   Arbiter arbiter = RunningArbiter();
 
-  const auto first =
-      arbiter.OnGenerationFailed(kStart, kA, Generation(1), "rank 2 is gone", Rank(2), RoundId(5));
-  const auto second =
-      arbiter.OnGenerationFailed(kStart, kB, Generation(1), "aligner died", Rank(2), RoundId(5));
+  const auto first = arbiter.OnGenerationFailed(
+      kStart, kA, Broken(Generation(1), "rank 2 is gone", Rank(2), RoundId(5)));
+  const auto second = arbiter.OnGenerationFailed(
+      kStart, kB, Broken(Generation(1), "aligner died", Rank(2), RoundId(5)));
 
   REQUIRE(Find<StartGeneration>(first) != nullptr);
   CHECK(Find<StartGeneration>(first)->generation == Generation(2));
@@ -188,12 +195,13 @@ TEST_CASE(
   Arbiter arbiter = RunningArbiter();
   for (int i = 1; i <= 10; ++i) {
     REQUIRE(Find<StartGeneration>(arbiter.OnGenerationFailed(
-                kStart + absl::Seconds(i), kA, Generation(i), "again", Rank(3), RoundId(5))) !=
-            nullptr);
+                kStart + absl::Seconds(i), kA,
+                Broken(Generation(i), "again", Rank(3), RoundId(5)))) != nullptr);
   }
 
-  const auto outcomes = arbiter.OnGenerationFailed(kStart + absl::Seconds(11), kA, Generation(11),
-                                                   "the last straw", std::nullopt, RoundId(5));
+  const auto outcomes = arbiter.OnGenerationFailed(
+      kStart + absl::Seconds(11), kA,
+      Broken(Generation(11), "the last straw", std::nullopt, RoundId(5)));
 
   // 11 breaks within 30 s; round 5 was completed before all of them.
   REQUIRE(Find<FailJob>(outcomes) != nullptr);
@@ -209,10 +217,63 @@ TEST_CASE("Arbiter: breaks with rounds in between, or far apart, go on for ever"
   // Either one round completed between two breaks, or 4 s between them: 8 within 30 s.
   for (int i = 1; i <= 100; ++i) {
     const absl::Time now = kStart + (rounds ? absl::Seconds(1) : absl::Seconds(4)) * i;
-    const auto outcomes = arbiter.OnGenerationFailed(now, kA, Generation(i), "again", Rank(3),
-                                                     RoundId(rounds ? i : 1));
+    const auto outcomes = arbiter.OnGenerationFailed(
+        now, kA, Broken(Generation(i), "again", Rank(3), RoundId(rounds ? i : 1)));
     REQUIRE(Find<StartGeneration>(outcomes) != nullptr);
   }
+}
+
+TEST_CASE("F6: ranks that cannot be connected end the job, though their nodes are there",
+          "[arbiter]") {
+  Arbiter::Options options = Options(4);
+  options.connect_timeout = absl::Seconds(30);
+  Arbiter arbiter = RunningArbiter(options);
+  const auto unconnected = [&](int generation, int seconds) {
+    return arbiter.OnGenerationFailed(
+        kStart + absl::Seconds(seconds), kA,
+        {Generation(generation), "rank 2 did not connect", Rank(2), RoundId(5), false});
+  };
+  // A mesh that stood for a moment begins a new count.
+  REQUIRE(Find<StartGeneration>(unconnected(1, 0)) != nullptr);
+  REQUIRE(Find<StartGeneration>(arbiter.OnGenerationFailed(
+              kStart + absl::Seconds(31), kA,
+              Broken(Generation(2), "broke", Rank(2), RoundId(5)))) != nullptr);
+  REQUIRE(Find<StartGeneration>(unconnected(3, 62)) != nullptr);
+  REQUIRE(Find<StartGeneration>(unconnected(4, 92)) != nullptr);
+
+  const auto outcomes = unconnected(5, 93);
+
+  REQUIRE(Find<FailJob>(outcomes) != nullptr);
+  CHECK(Find<FailJob>(outcomes)->status ==
+        absl::UnavailableError("the ranks cannot be connected, again and again since 31s; the last "
+                               "to be suspected is rank 2 of node 1 (host1); last: rank 2 did not "
+                               "connect"));
+}
+
+TEST_CASE("Arbiter: an iteration ends once no node is behind", "[arbiter]") {
+  Arbiter arbiter = RunningArbiter();
+  CHECK(arbiter.OnThrough(kA, 0, 17).size() == 1);
+
+  const auto both = arbiter.OnThrough(kB, 0, 17);
+  REQUIRE(Find<EndIteration>(both) != nullptr);
+  CHECK(Find<EndIteration>(both)->behind.empty());
+  CHECK(arbiter.OnThrough(kB, 0, 17).empty());  // said before
+
+  const auto one = arbiter.OnThrough(kB, 1, 18);
+  REQUIRE(Find<EndIteration>(one) != nullptr);
+  CHECK(Find<EndIteration>(one)->iterator == 1);
+  CHECK(Find<EndIteration>(one)->steps == 18);
+  CHECK(Find<EndIteration>(one)->behind == std::vector<Rank>{Rank(0), Rank(1)});
+}
+
+TEST_CASE("Arbiter: a node that has left is not behind", "[arbiter]") {
+  Arbiter arbiter = RunningArbiter();
+  arbiter.OnThrough(kA, 0, 17);
+
+  const auto outcomes = arbiter.OnLeave(kStart, kB);
+
+  REQUIRE(Find<EndIteration>(outcomes) != nullptr);
+  CHECK(Find<EndIteration>(outcomes)->behind.empty());
 }
 
 TEST_CASE("Arbiter: a node that is lost is named with its ranks", "[arbiter]") {
@@ -245,8 +306,8 @@ TEST_CASE("Arbiter: the job ends when all nodes have left, and not before", "[ar
 
   CHECK(arbiter.OnLeave(kStart, kA).empty());
   // Node 0 still answers, so a mesh can be rebuilt for node 1.
-  const auto rebuilt =
-      arbiter.OnGenerationFailed(kStart, kB, Generation(1), "broke", std::nullopt, RoundId(5));
+  const auto rebuilt = arbiter.OnGenerationFailed(
+      kStart, kB, Broken(Generation(1), "broke", std::nullopt, RoundId(5)));
   const auto ended = arbiter.OnLeave(kStart, kB);
 
   CHECK(Find<StartGeneration>(rebuilt) != nullptr);
@@ -260,8 +321,8 @@ TEST_CASE("Arbiter: a node that left and is gone is named to those that still ne
   Arbiter arbiter = RunningArbiter();
   arbiter.OnLeave(kStart, kA);
   arbiter.OnLost(kStart, kA, "closed");
-  CHECK(
-      arbiter.OnGenerationFailed(kStart, kB, Generation(1), "broke", Rank(0), RoundId(5)).empty());
+  CHECK(arbiter.OnGenerationFailed(kStart, kB, Broken(Generation(1), "broke", Rank(0), RoundId(5)))
+            .empty());
   CHECK(arbiter.NextDeadline() == kStart + absl::Seconds(10));
 
   const auto outcomes = arbiter.OnTick(kStart + absl::Seconds(10));

@@ -24,19 +24,12 @@
 namespace odb {
 namespace {
 
-// An aligner that does not react to a new generation for this long is taken for dead.
-constexpr absl::Duration kSilenceMin = absl::Seconds(2);
-constexpr absl::Duration kSilenceMax = absl::Seconds(10);
+// A mesh that cannot be built is tried at least this long: its aligners may only be starting.
+constexpr absl::Duration kConnectTimeoutMin = absl::Seconds(10);
+// A node that is silent for less may only be busy, or its cable out for a moment.
+constexpr absl::Duration kNodeSilenceMin = absl::Seconds(15);
 // How long a node that has left stays for the others, if it is destroyed before they have, too.
 constexpr absl::Duration kLinger = absl::Seconds(5);
-
-std::string DescribeMissing(const std::vector<Rank>& missing, absl::Duration waited) {
-  return absl::StrCat(
-      "waiting for ", missing.size() == 1 ? "rank " : "ranks ",
-      absl::StrJoin(missing, ", ",
-                    [](std::string* out, Rank rank) { absl::StrAppend(out, rank.value()); }),
-      " to attach (", absl::StrFormat("%.1f", absl::ToDoubleSeconds(waited)), " s)");
-}
 
 }  // namespace
 
@@ -54,6 +47,8 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
   absl::Status Attach(Rank rank) override;
   RoundExchange* exchange(Rank rank) override { return hub_->exchange(rank); }
   std::vector<int> node_of_rank() const override;
+  std::optional<Ending> ending() const override;
+  void NoteThrough(int64_t iterator, int64_t steps) override;
   void Fail(const absl::Status& status) override;
   void Leave() override;
   bool ended() const override;
@@ -95,7 +90,10 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
   std::vector<int> node_of_rank_ ABSL_GUARDED_BY(mutex_);
   int64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   Generation generation_ ABSL_GUARDED_BY(mutex_);
-  Generation ready_ ABSL_GUARDED_BY(mutex_);  // newest whose mesh a local rank reported
+  Generation ready_ ABSL_GUARDED_BY(mutex_);      // newest whose mesh a local rank reported
+  absl::Time opened_at_ ABSL_GUARDED_BY(mutex_);  // generation_
+  std::optional<Ending> ending_ ABSL_GUARDED_BY(mutex_);
+  int64_t through_ ABSL_GUARDED_BY(mutex_) = -1;  // the last iteration that the arbiter was told
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
@@ -127,8 +125,8 @@ absl::Status JobAlignmentImpl::Begin() {
   aligners.restarts_max = options_.aligner_restarts_max;
   AlignerSupervisor::Hooks hooks;
   hooks.last_completed = [this] { return hub_->last_completed(); };
-  const absl::Duration silence = std::clamp(options_.exchange_timeout, kSilenceMin, kSilenceMax);
-  hooks.silent_ranks = [this, silence] { return hub_->SilentRanks(absl::Now() - silence); };
+  hooks.silent_ranks = [this] { return hub_->SilentRanks(absl::Now()); };
+  hooks.check = [this] { return hub_->CheckPlans(absl::Now()); };
   hooks.on_failed = [this](const absl::Status& status) { FailHere(status); };
   ASSIGN_OR_RETURN(supervisor_,
                    AlignerSupervisor::Start(std::move(aligners), std::move(hooks), deps_.spawner));
@@ -142,9 +140,12 @@ absl::Status JobAlignmentImpl::BeginMembership() {
   handlers.on_update = [this](const v1::ArbiterUpdate& update) { OnUpdate(update); };
   handlers.on_end = [this](const absl::Status& status) { OnLinkEnd(status); };
   const v1::NodeHello hello = MakeHello(options_, codec_);
+  // One timeout for the mesh to break, one for the node to come back.
+  const absl::Duration silence_max = std::max(2 * options_.exchange_timeout, kNodeSilenceMin);
   if (!options_.is_arbiter) {
-    link_ = RemoteArbiterLink::Start(options_.rendezvous, hello, started_ + options_.attach_timeout,
-                                     std::move(handlers));
+    link_ = RemoteArbiterLink::Start(
+        {options_.rendezvous, started_ + options_.attach_timeout, silence_max}, hello,
+        std::move(handlers));
     return absl::OkStatus();
   }
   const RendezvousRegistry::Incarnation incarnation = deps_.rendezvous->Begin(options_.job_key);
@@ -153,7 +154,8 @@ absl::Status JobAlignmentImpl::BeginMembership() {
   arbiter.job_token = options_.job_token;
   arbiter.first_generation = incarnation.first_generation;
   arbiter.attach_timeout = options_.attach_timeout;
-  host_ = std::make_shared<ArbiterHost>(arbiter, incarnation.number);
+  arbiter.connect_timeout = std::max(options_.exchange_timeout, kConnectTimeoutMin);
+  host_ = std::make_shared<ArbiterHost>(arbiter, incarnation.number, silence_max);
   ASSIGN_OR_RETURN(link_, LocalArbiterLink::Start(host_, hello, std::move(handlers)));
   return deps_.rendezvous->Add(options_.job_key, host_);
 }
@@ -206,6 +208,23 @@ std::vector<int> JobAlignmentImpl::node_of_rank() const {
   return node_of_rank_;
 }
 
+std::optional<JobAlignment::Ending> JobAlignmentImpl::ending() const {
+  MutexLock lock(&mutex_);
+  return ending_;
+}
+
+void JobAlignmentImpl::NoteThrough(int64_t iterator, int64_t steps) {
+  {
+    MutexLock lock(&mutex_);
+    if (ended_ || iterator <= through_) return;
+    through_ = iterator;
+  }
+  v1::NodeEvent event;
+  event.mutable_through()->set_iterator(iterator);
+  event.mutable_through()->set_steps(steps);
+  link_->Send(std::move(event));
+}
+
 void JobAlignmentImpl::Fail(const absl::Status& status) {
   if (!TakeFailure(status)) return;
   v1::NodeEvent event;
@@ -220,10 +239,11 @@ void JobAlignmentImpl::FailHere(const absl::Status& status) {
     if (!failure_.ok() || ended_) return;
   }
   Fail(status);
-  CallOnFailed(status);
+  CallOnFailed(failure());
 }
 
-bool JobAlignmentImpl::TakeFailure(const absl::Status& status) {
+bool JobAlignmentImpl::TakeFailure(const absl::Status& given) {
+  const absl::Status status = AsJobError(given);
   {
     MutexLock lock(&mutex_);
     if (!failure_.ok() || ended_ || status.ok()) return false;
@@ -276,7 +296,8 @@ absl::Status JobAlignmentImpl::failure() const {
 
 AlignmentSnapshot JobAlignmentImpl::Snapshot() const {
   AlignmentSnapshot snapshot;
-  snapshot.waiting = hub_->WaitingText();
+  snapshot.waiting = hub_->WaitingText(absl::Now());
+  snapshot.waits = hub_->Waits();
   snapshot.round = hub_->last_completed();
   snapshot.interface = hub_->interface();
   snapshot.aligner_restarts = supervisor_->restarts();
@@ -292,8 +313,13 @@ AlignmentSnapshot JobAlignmentImpl::Snapshot() const {
   } else if (generation_ == Generation()) {
     snapshot.waiting = "joining the arbiter at " + options_.rendezvous;
   } else if (ready_ < generation_) {
-    snapshot.waiting = absl::StrCat("connecting the ranks (generation ", generation_.value(), ")");
+    snapshot.waiting =
+        absl::StrFormat("connecting the ranks (generation %d, %.1f s)", generation_.value(),
+                        absl::ToDoubleSeconds(absl::Now() - opened_at_));
+  } else {
+    return snapshot;
   }
+  snapshot.waits.clear();
   return snapshot;
 }
 
@@ -306,19 +332,15 @@ void JobAlignmentImpl::OnMeshReady(Rank rank, Generation generation) {
 
 void JobAlignmentImpl::OnMeshFailed(Rank rank, Generation generation, const std::string& reason,
                                     std::optional<Rank> suspect) {
+  bool connected = false;
   {
     MutexLock lock(&mutex_);
     if (ended_) return;
+    connected = ready_ >= generation;
   }
   spdlog::warn("job {}: rank {}: generation {} broke: {}", options_.job, rank.value(),
                generation.value(), reason);
-  v1::NodeEvent event;
-  v1::GenerationFailed* const failed = event.mutable_failed();
-  failed->set_generation(generation.value());
-  failed->set_reason(reason);
-  failed->set_suspect(suspect.has_value() ? static_cast<int32_t>(suspect->value()) : -1);
-  failed->set_last_completed_round(hub_->last_completed().value());
-  link_->Send(std::move(event));
+  link_->Send(MakeGenerationFailed(generation, reason, suspect, hub_->last_completed(), connected));
 }
 
 void JobAlignmentImpl::OnFailed(Rank rank, const absl::Status& status) { FailHere(status); }
@@ -336,8 +358,13 @@ void JobAlignmentImpl::OnUpdate(const v1::ArbiterUpdate& update) {
     if (status.ok()) {
       End();
     } else if (TakeFailure(status)) {
-      CallOnFailed(status);
+      CallOnFailed(failure());
     }
+    return;
+  }
+  if (update.has_ending()) {
+    MutexLock lock(&mutex_);
+    ending_ = ToEnding(update.ending());
     return;
   }
   if (!update.has_opened()) return;
@@ -356,6 +383,7 @@ void JobAlignmentImpl::OnUpdate(const v1::ArbiterUpdate& update) {
     node_of_rank_ = node_of_rank;
     incarnation_ = update.opened().incarnation();
     generation_ = generation;
+    opened_at_ = absl::Now();
     missing_.clear();
   }
   spdlog::info("job {}: generation {} of {} ranks on {} nodes", options_.job, generation.value(),
@@ -364,10 +392,13 @@ void JobAlignmentImpl::OnUpdate(const v1::ArbiterUpdate& update) {
 }
 
 void JobAlignmentImpl::OnLinkEnd(const absl::Status& status) {
-  const absl::Status failure = status.ok() || absl::IsCancelled(status)
-                                   ? absl::UnavailableError("the arbiter has ended the job")
-                                   : status;
-  if (TakeFailure(failure)) CallOnFailed(failure);
+  absl::Status failure = status.ok() || absl::IsCancelled(status)
+                             ? absl::UnavailableError("the arbiter has ended the job")
+                             : status;
+  if (absl::IsUnavailable(failure) && !options_.is_arbiter) {
+    failure = NameArbiterNode(failure, node_of_rank());
+  }
+  if (TakeFailure(failure)) CallOnFailed(AsJobError(failure));
 }
 
 }  // namespace odb

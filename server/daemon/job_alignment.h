@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct AlignmentSnapshot {
   // No generation yet, or a round that is held up: "round 812 waits for rank 3: pool starved
   // (4.1 s)", "waiting for ranks 2, 3 to attach (12.0 s)". Empty while rounds flow.
   std::string waiting;
+  // Whom the round waits for, of all nodes, with reasons; empty if it is not a rank's own word.
+  std::vector<std::pair<Rank, std::string>> waits;
   int64_t incarnation = 0;  // 0: not all ranks attached yet
   Generation generation;    // 0: none yet
   RoundId round;            // last completed round of the rank that is furthest
@@ -112,6 +115,18 @@ class JobAlignment {
   // WaitGathered has returned a round.
   virtual std::vector<int> node_of_rank() const = 0;
 
+  // An iteration that has ended by itself: some node is through with it.
+  struct Ending {
+    int64_t iterator = 0;
+    int64_t steps = 0;
+    std::vector<Rank> behind;  // ranks of nodes that are not through
+  };
+  // The last one, as the arbiter told it; empty until a node is through with its first.
+  virtual std::optional<Ending> ending() const = 0;
+  // Every rank here took all `steps` of the iteration, left it, or closed its session. Once per
+  // iteration; repeating it is harmless.
+  virtual void NoteThrough(int64_t iterator, int64_t steps) = 0;
+
   // This node cannot go on: the job ends here and on all other nodes with this message. The first
   // error wins. Does not call on_failed.
   virtual void Fail(const absl::Status& status) = 0;
@@ -125,7 +140,9 @@ class JobAlignment {
   // destruction of a node that has left breaks the mesh for those that have not.
   virtual bool ended() const = 0;
 
-  virtual absl::Status failure() const = 0;  // OK while the job can go on
+  // OK while the job can go on. Never DeadlineExceeded, which a RoundExchange and a trainer's
+  // stream understand as "nothing yet": what took too long is Aborted.
+  virtual absl::Status failure() const = 0;
   virtual AlignmentSnapshot Snapshot() const = 0;
 };
 

@@ -16,7 +16,8 @@ absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
 
 // Two daemons with two ranks each, as two nodes on one machine.
 struct TwoNodes {
-  explicit TwoNodes(const std::string& config_of_node_1 = "0xc0ffee", PipelineHook hook = nullptr) {
+  explicit TwoNodes(const std::string& config_of_node_1 = "0xc0ffee", PipelineHook hook = nullptr,
+                    absl::Duration stall_timeout = absl::InfiniteDuration()) {
     const absl::Time deadline = absl::Now() + absl::Seconds(90);
     for (int node = 0; node < 2; ++node) {
       JobAlignment::Options options = TestOptions(servers[node], 4);
@@ -24,6 +25,7 @@ struct TwoNodes {
       options.multi_node = true;
       options.is_arbiter = node == 0;
       options.rendezvous = servers[0].tcp_target();
+      options.stall_timeout = stall_timeout;
       if (node == 1) options.digests[0].second = config_of_node_1;
       auto started = JobAlignment::Start(options, servers[node].dependencies());
       REQUIRE(started.status() == absl::OkStatus());
@@ -118,6 +120,14 @@ TEST_CASE("F6: a node that fails is quoted on the other, long before a timeout",
   });
 
   REQUIRE(Eventually(Soon(), [&] { return reached.load(); }));
+  // Meanwhile either node says which rank is waited for, its own or not.
+  for (auto& job : nodes.jobs) {
+    CHECK(Eventually(Soon(), [&] {
+      const AlignmentSnapshot snapshot = job->Snapshot();
+      return snapshot.waits.size() == 1 && snapshot.waits[0].first == Rank(2) &&
+             snapshot.waiting.find("round 25 waits for rank 2: pool starved (") == 0;
+    }));
+  }
   nodes.jobs[1]->Fail(absl::DataLossError("6 % of the records are bad"));
   failed = true;
   nodes.JoinPipelines();
@@ -126,6 +136,70 @@ TEST_CASE("F6: a node that fails is quoted on the other, long before a timeout",
     CHECK_THAT(pipeline->status(), HasMessage("6 % of the records are bad"));
   }
   CHECK(nodes.jobs[0]->ended());
+}
+
+TEST_CASE("F6: a rank that stalls is named to all ranks of all nodes in one sentence",
+          "[alignment][integration]") {
+  std::atomic<bool> ended{false};
+  TwoNodes nodes(
+      "0xc0ffee",
+      [&](Rank rank, RoundId round, Point point) {
+        if (rank != Rank(2) || round != RoundId(25) || point != Point::kBeforePublish) return;
+        Eventually(Soon(), [&] { return ended.load(); });
+      },
+      absl::Seconds(3));
+
+  const bool both =
+      Eventually(Soon(), [&] { return nodes.jobs[0]->ended() && nodes.jobs[1]->ended(); });
+  ended = true;
+  nodes.JoinPipelines();
+
+  CHECK(both);
+  for (auto& pipeline : nodes.pipelines) {
+    CHECK(pipeline->status() == absl::AbortedError("rank 2 has held up round 25 for more than 3s "
+                                                   "(stall_timeout): pool starved"));
+  }
+}
+
+TEST_CASE("JobAlignment: each node learns which ranks are behind in an iteration that ends",
+          "[alignment][integration]") {
+  TwoNodes nodes;
+  nodes.JoinPipelines();
+  CHECK_FALSE(nodes.jobs[1]->ending().has_value());
+
+  nodes.jobs[0]->NoteThrough(0, 17);
+
+  REQUIRE(Eventually(Soon(), [&] { return nodes.jobs[1]->ending().has_value(); }));
+  CHECK(nodes.jobs[1]->ending()->steps == 17);
+  CHECK(nodes.jobs[1]->ending()->behind == std::vector<Rank>{Rank(2), Rank(3)});
+
+  nodes.jobs[1]->NoteThrough(0, 17);
+
+  for (auto& job : nodes.jobs) {
+    CHECK(Eventually(Soon(), [&] { return job->ending()->behind.empty(); }));
+  }
+}
+
+TEST_CASE("F6: an arbiter's node that is gone is named with its ranks, like any other",
+          "[alignment][integration]") {
+  std::atomic<bool> reached{false};
+  std::atomic<bool> gone{false};
+  TwoNodes nodes("0xc0ffee", [&](Rank rank, RoundId round, Point point) {
+    if (rank != Rank(2) || round != RoundId(25) || point != Point::kBeforePublish) return;
+    reached = true;
+    Eventually(Soon(), [&] { return gone.load(); });
+  });
+  REQUIRE(Eventually(Soon(), [&] { return reached.load(); }));
+
+  nodes.servers[0].Stop();  // as far as the others can see
+  const bool ended = Eventually(Soon(), [&] { return nodes.jobs[1]->ended(); });
+  gone = true;
+  nodes.jobs[0]->Fail(absl::CancelledError("the test is over"));
+  nodes.JoinPipelines();
+
+  CHECK(ended);
+  CHECK_THAT(nodes.pipelines[2]->status(), HasMessage("node 0 with ranks 0, 1 is gone: "));
+  CHECK(nodes.pipelines[3]->status() == nodes.pipelines[2]->status());
 }
 
 }  // namespace

@@ -5,14 +5,25 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 namespace odb {
 namespace {
+
+constexpr int kArbiterNode = 0;
 
 std::string HostName() {
   char name[256] = {};
   if (gethostname(name, sizeof name - 1) != 0) return "";
   return name;
+}
+
+std::string DescribeRanks(const std::vector<Rank>& ranks) {
+  return absl::StrCat(ranks.size() == 1 ? "rank " : "ranks ",
+                      absl::StrJoin(ranks, ", ", [](std::string* out, Rank rank) {
+                        absl::StrAppend(out, rank.value());
+                      }));
 }
 
 int64_t ToMicroseconds(absl::Duration duration) {
@@ -78,6 +89,48 @@ v1::NodeHello MakeHello(const JobAlignment::Options& options, const RecordCodec&
   add("topology", options.topology);
   for (const auto& [key, value] : options.digests) add(key, value);
   return hello;
+}
+
+v1::NodeEvent MakeGenerationFailed(Generation generation, const std::string& reason,
+                                   std::optional<Rank> suspect, RoundId last_completed,
+                                   bool connected) {
+  v1::NodeEvent event;
+  v1::GenerationFailed* const failed = event.mutable_failed();
+  failed->set_generation(generation.value());
+  failed->set_reason(reason);
+  failed->set_suspect(suspect.has_value() ? static_cast<int32_t>(suspect->value()) : -1);
+  failed->set_last_completed_round(last_completed.value());
+  failed->set_connected(connected);
+  return event;
+}
+
+JobAlignment::Ending ToEnding(const v1::IterationEnding& told) {
+  JobAlignment::Ending ending;
+  ending.iterator = told.iterator();
+  ending.steps = told.steps();
+  for (const int32_t rank : told.behind()) ending.behind.push_back(Rank(rank));
+  return ending;
+}
+
+absl::Status AsJobError(const absl::Status& status) {
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::AbortedError(status.message());
+}
+
+std::string DescribeMissing(const std::vector<Rank>& missing, absl::Duration waited) {
+  return absl::StrFormat("waiting for %s to attach (%.1f s)", DescribeRanks(missing),
+                         absl::ToDoubleSeconds(waited));
+}
+
+absl::Status NameArbiterNode(const absl::Status& status, const std::vector<int>& node_of_rank) {
+  std::vector<Rank> ranks;
+  for (size_t rank = 0; rank < node_of_rank.size(); ++rank) {
+    if (node_of_rank[rank] == kArbiterNode) ranks.push_back(Rank(static_cast<int64_t>(rank)));
+  }
+  if (ranks.empty()) return status;
+  return absl::Status(status.code(),
+                      absl::StrCat("node ", kArbiterNode, " with ", DescribeRanks(ranks),
+                                   " is gone: ", status.message()));
 }
 
 }  // namespace odb

@@ -150,6 +150,20 @@ class FakeAlignment final : public JobAlignment {
   }
   RoundExchange* exchange(Rank rank) override { return nullptr; }
   std::vector<int> node_of_rank() const override { return {}; }
+  std::optional<Ending> ending() const override {
+    MutexLock lock(mutex_);
+    return told_;
+  }
+  void NoteThrough(int64_t iterator, int64_t steps) override {
+    const std::string line = absl::StrCat("through ", iterator, " after ", steps);
+    MutexLock lock(mutex_);
+    if (std::find(log_->begin(), log_->end(), line) == log_->end()) log_->push_back(line);
+  }
+  // What the arbiter says.
+  void Tell(const Ending& ending) {
+    MutexLock lock(mutex_);
+    told_ = ending;
+  }
   void Fail(const absl::Status& status) override { Log(absl::StrCat("fail ", status.message())); }
   void Leave() override { Log("leave"); }
   absl::Status failure() const override { return absl::OkStatus(); }
@@ -170,6 +184,7 @@ class FakeAlignment final : public JobAlignment {
   }
   std::vector<std::string>* const log_;
   Mutex* const mutex_;
+  std::optional<Ending> told_;
 };
 
 // A process that lives until it is killed.
@@ -220,8 +235,9 @@ struct Fixture {
     node.serve_rendezvous = [](const std::string&) { return absl::OkStatus(); };
     node.make_alignment = [this](const JobAlignment::Options& options) {
       keys.push_back(options.job_key);
-      return absl::StatusOr<std::unique_ptr<JobAlignment>>(
-          std::make_unique<FakeAlignment>(&alignment, &mutex));
+      auto made = std::make_unique<FakeAlignment>(&alignment, &mutex);
+      alignments.push_back(made.get());
+      return absl::StatusOr<std::unique_ptr<JobAlignment>>(std::move(made));
     };
     REQUIRE(table.Start().ok());
     table.Accept(node);
@@ -268,6 +284,7 @@ struct Fixture {
   std::vector<std::string> alignment;
   std::vector<std::string> keys;
   std::vector<FakeRank*> ranks;
+  std::vector<FakeAlignment*> alignments;
   JobTable table;
 };
 

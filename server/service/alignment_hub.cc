@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 
 namespace odb {
 namespace {
 
 constexpr int kRanksInText = 3;
+// An exchange that is away for longer, beyond the time that a rank may hold it, is worth a word.
+constexpr absl::Duration kExchangeShown = absl::Seconds(1);
 
 std::optional<Rank> ToSuspect(int32_t suspect) {
   if (suspect < 0) return std::nullopt;
@@ -42,6 +45,7 @@ void AlignmentHub::OpenGeneration(Generation generation, const std::vector<int>&
   MutexLock lock(&mutex_);
   if (generation <= generation_) return;
   generation_ = generation;
+  waiting_.Clear();  // who was waited for then may be somebody else now
   node_of_rank_ = node_of_rank;
   for (const auto& entry : channels_) entry.second->OpenGeneration(generation, node_of_rank);
 }
@@ -60,9 +64,9 @@ void AlignmentHub::Close() {
   while (notifying_ > 0) notified_.Wait(&mutex_);
 }
 
-std::string AlignmentHub::WaitingText() const {
+std::string AlignmentHub::WaitingText(absl::Time now) const {
   MutexLock lock(&mutex_);
-  if (waiting_.ranks_size() == 0) return "";
+  if (waiting_.ranks_size() == 0) return QuietTextLocked(now);
   std::string text = absl::StrCat("round ", waiting_.round(), " waits for ");
   for (int i = 0; i < std::min(waiting_.ranks_size(), kRanksInText); ++i) {
     absl::StrAppend(&text, i == 0 ? "" : ", ", "rank ", waiting_.ranks(i).rank(), ": ",
@@ -74,6 +78,49 @@ std::string AlignmentHub::WaitingText() const {
   return text;
 }
 
+// No rank has said that it is not ready, and still a round does not go on.
+std::string AlignmentHub::QuietTextLocked(absl::Time now) const {
+  const absl::Duration held = absl::Microseconds(options_.setup.heartbeat_interval_us());
+  for (const auto& [rank, channel] : channels_) {
+    const int64_t round = channel->last_completed().next().value();
+    const absl::Duration planning = now - channel->unplanned_since();
+    if (planning > kExchangeShown) {
+      return absl::StrFormat("round %d waits for rank %d: planning (%.1f s)", round, rank.value(),
+                             absl::ToDoubleSeconds(planning));
+    }
+  }
+  for (const auto& [rank, channel] : channels_) {
+    const absl::Duration exchanging = now - channel->exchanging_since();
+    if (exchanging <= kExchangeShown + held) continue;
+    return absl::StrFormat("round %d: an exchange of rank %d with the others is out (%.1f s)",
+                           channel->last_completed().next().value(), rank.value(),
+                           absl::ToDoubleSeconds(exchanging));
+  }
+  return "";
+}
+
+std::vector<std::pair<Rank, std::string>> AlignmentHub::Waits() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::pair<Rank, std::string>> waits;
+  for (const v1::RankWait& wait : waiting_.ranks()) {
+    waits.emplace_back(Rank(wait.rank()), wait.reason());
+  }
+  return waits;
+}
+
+absl::Status AlignmentHub::CheckPlans(absl::Time now) const {
+  const absl::Duration limit =
+      std::max(kPlanTimeoutMin, absl::Microseconds(options_.setup.exchange_timeout_us()));
+  MutexLock lock(&mutex_);
+  for (const auto& [rank, channel] : channels_) {
+    if (now - channel->unplanned_since() <= limit) continue;
+    return absl::DeadlineExceededError(absl::StrCat(
+        "rank ", rank.value(), ": its odbd has not planned round ",
+        channel->last_completed().next().value(), " within ", absl::FormatDuration(limit)));
+  }
+  return absl::OkStatus();
+}
+
 RoundId AlignmentHub::last_completed() const {
   MutexLock lock(&mutex_);
   RoundId last;
@@ -81,11 +128,11 @@ RoundId AlignmentHub::last_completed() const {
   return last;
 }
 
-std::vector<Rank> AlignmentHub::SilentRanks(absl::Time since) const {
+std::vector<Rank> AlignmentHub::SilentRanks(absl::Time now) const {
   MutexLock lock(&mutex_);
   std::vector<Rank> silent;
   for (const auto& [rank, channel] : channels_) {
-    if (channel->SilentSince(since)) silent.push_back(rank);
+    if (channel->IsSilent(now)) silent.push_back(rank);
   }
   return silent;
 }
@@ -139,7 +186,7 @@ absl::Status AlignmentHub::OnEvent(Rank rank, int64_t connection, const v1::Alig
   if (channel == nullptr || !channel->IsCurrent(connection)) {
     return absl::CancelledError("superseded by a newer aligner");
   }
-  channel->OnSign(connection);
+  channel->OnSign(connection, event);
   const absl::Status status = Dispatch(rank, channel.get(), connection, event);
   if (!status.ok()) {
     Notify([&](AlignmentListener* listener) { listener->OnFailed(rank, status); });

@@ -39,6 +39,8 @@ class AlignmentListener {
 // Errors: listed at each method.
 class AlignmentHub {
  public:
+  static constexpr absl::Duration kPlanTimeoutMin = absl::Seconds(10);
+
   struct Options {
     uint64_t job = 0;
     int world_size = 1;
@@ -59,11 +61,16 @@ class AlignmentHub {
   void Close();
 
   // "round 812 waits for rank 3: pool starved (4.1 s)"; empty if no round is known to wait.
-  std::string WaitingText() const;
+  std::string WaitingText(absl::Time now) const;
+  // Whom it waits for, of all nodes, with reasons; empty if no rank has said that it is not ready.
+  std::vector<std::pair<Rank, std::string>> Waits() const;
   // Of the local rank that is furthest.
   RoundId last_completed() const;
-  // Ranks whose aligners are connected, but have not reacted to a generation opened before `since`.
-  std::vector<Rank> SilentRanks(absl::Time since) const;
+  // Ranks whose aligners are connected, but have not said for too long what they owe.
+  std::vector<Rank> SilentRanks(absl::Time now) const;
+  // DeadlineExceeded if the pipeline of a rank here has let a gathered round wait for its plan for
+  // longer than exchange_timeout, and at least kPlanTimeoutMin; names rank and round.
+  absl::Status CheckPlans(absl::Time now) const;
   // "eth0 10.0.0.5": where this node's ranks listen; empty if no mesh is known.
   std::string interface() const;
 
@@ -82,6 +89,7 @@ class AlignmentHub {
                         const v1::AlignerEvent& event);
   void OnWaiting(const v1::WaitReport& report);
   void ForgetWaiting(int64_t round);
+  std::string QuietTextLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Calls the listener, unless the hub is closed.
   void Notify(const std::function<void(AlignmentListener*)>& call);
 

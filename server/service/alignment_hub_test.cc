@@ -44,6 +44,8 @@ struct Fixture {
     options.world_size = kWorldSize;
     options.config_digest = 0xc0ffee;
     options.setup.set_world_size(kWorldSize);
+    options.setup.set_exchange_timeout_us(30'000'000);
+    options.setup.set_heartbeat_interval_us(100'000);
     return options;
   }
 
@@ -274,13 +276,20 @@ TEST_CASE("AlignmentHub: a wait report becomes one line, gone when the round is 
     wait->set_reason("pool starved (4.1 s)");
   }
   REQUIRE(fixture.Send(event) == absl::OkStatus());
-  CHECK(fixture.hub.WaitingText() ==
+  CHECK(fixture.hub.Waits().size() == 5);
+  CHECK(fixture.hub.Waits()[4] == std::make_pair(Rank(5), std::string("pool starved (4.1 s)")));
+  CHECK(fixture.hub.WaitingText(absl::Now()) ==
         "round 2 waits for rank 1: pool starved (4.1 s), rank 2: pool starved (4.1 s), rank 3: "
         "pool starved (4.1 s) and 2 more");
 
   fixture.exchange->Publish(Fixture::MakeOffer(0, 2));
   REQUIRE(fixture.Gather(1, 2) == absl::OkStatus());
-  CHECK(fixture.hub.WaitingText() == "");
+  CHECK(fixture.hub.WaitingText(absl::Now()) == "");
+
+  event.mutable_waiting()->set_round(3);
+  REQUIRE(fixture.Send(event) == absl::OkStatus());
+  fixture.hub.OpenGeneration(Generation(2));
+  CHECK(fixture.hub.WaitingText(absl::Now()) == "");
 }
 
 TEST_CASE("AlignmentHub: the job's failure reaches waits that run and waits that come", "[hub]") {
@@ -349,16 +358,69 @@ TEST_CASE("AlignmentHub: a rank of another node is not found", "[hub]") {
 TEST_CASE("AlignmentHub: an aligner that does not react to a generation is silent", "[hub]") {
   Fixture fixture;
   fixture.Connect();
-  CHECK(fixture.hub.SilentRanks(Soon()).empty());
+  CHECK(fixture.hub.SilentRanks(absl::InfiniteFuture()).empty());
   fixture.hub.OpenGeneration(Generation(1));
-  CHECK(fixture.hub.SilentRanks(absl::Now() - absl::Hours(1)).empty());
-  CHECK(fixture.hub.SilentRanks(Soon()) == std::vector<Rank>{kRank});
+  CHECK(fixture.hub.SilentRanks(absl::Now()).empty());
+  CHECK(fixture.hub.SilentRanks(absl::Now() + absl::Seconds(11)) == std::vector<Rank>{kRank});
 
   v1::AlignerEvent alive;
   alive.mutable_waiting();
   REQUIRE(fixture.Send(alive) == absl::OkStatus());
 
-  CHECK(fixture.hub.SilentRanks(Soon()).empty());
+  CHECK(fixture.hub.SilentRanks(absl::Now() + absl::Seconds(11)).empty());
+}
+
+TEST_CASE("AlignmentHub: an aligner that hangs in its exchange is silent, and status says so",
+          "[hub]") {
+  Fixture fixture;
+  fixture.CompleteRound1();
+  fixture.exchange->Publish(Fixture::MakeOffer(0, 2));
+
+  CHECK(fixture.hub.SilentRanks(absl::Now()).empty());
+  CHECK(fixture.hub.WaitingText(absl::Now()) == "");
+  CHECK_THAT(fixture.hub.WaitingText(absl::Now() + absl::Seconds(5)),
+             Catch::Matches("round 2: an exchange of rank 0 with the others is out \\(.* s\\)"));
+  // exchange_timeout 30 s + 2 x 100 ms + 1 s
+  CHECK(fixture.hub.SilentRanks(absl::Now() + absl::Seconds(32)) == std::vector<Rank>{kRank});
+}
+
+TEST_CASE("AlignmentHub: a pipeline that does not plan in time is named, across generations",
+          "[hub]") {
+  Fixture fixture;
+  fixture.CompleteRound1();
+  fixture.exchange->Publish(Fixture::MakeOffer(0, 2));
+  REQUIRE(fixture.Gather(1, 2) == absl::OkStatus());
+  const absl::Time gathered = absl::Now();
+  fixture.hub.OpenGeneration(Generation(2));
+  REQUIRE(fixture.Gather(2, 2) == absl::OkStatus());
+
+  CHECK(fixture.hub.CheckPlans(gathered + absl::Seconds(29)) == absl::OkStatus());
+  CHECK(fixture.hub.CheckPlans(gathered + absl::Seconds(31)) ==
+        absl::DeadlineExceededError("rank 0: its odbd has not planned round 2 within 30s"));
+  CHECK_THAT(fixture.hub.WaitingText(gathered + absl::Seconds(5)),
+             Catch::StartsWith("round 2 waits for rank 0: planning ("));
+  // An aligner that waits for odbd is not silent.
+  CHECK(fixture.hub.SilentRanks(gathered + absl::Hours(1)).empty());
+
+  REQUIRE(fixture.exchange->WaitGathered(Past()).ok());
+  fixture.exchange->Planned(RoundId(2), 0xd2);
+  CHECK(fixture.hub.CheckPlans(gathered + absl::Hours(1)) == absl::OkStatus());
+}
+
+TEST_CASE("AlignmentHub: a closing that ends the job is not left to the records", "[hub]") {
+  Fixture fixture;
+  fixture.CompleteRound1();
+  OfferHeader head;
+  head.round = RoundId(2);
+  head.state = OfferState::kClosing;
+
+  head.closing_reason = GENERATE(ClosingReason::kTrainerLost, ClosingReason::kFailed);
+  fixture.exchange->SetState(head);
+  CHECK(fixture.Quiet());
+
+  head.closing_reason = ClosingReason::kBreak;
+  fixture.exchange->SetState(head);
+  CHECK(fixture.Next().has_offer());
 }
 
 TEST_CASE("AlignmentHub: the listener is not called once Close has returned", "[hub]") {

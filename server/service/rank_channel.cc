@@ -7,9 +7,22 @@
 #include "base/status_macros.h"
 
 namespace odb {
+namespace {
+
+AlignerPulse::Limits LimitsOf(const v1::AlignerSetup& setup) {
+  return AlignerPulse::LimitsOf(absl::Microseconds(setup.exchange_timeout_us()),
+                                absl::Microseconds(setup.heartbeat_interval_us()));
+}
+
+bool EndsJob(const OfferHeader& head) {
+  return head.state == OfferState::kClosing && head.closing_reason != ClosingReason::kBreak &&
+         head.closing_reason != ClosingReason::kSessionClosed;
+}
+
+}  // namespace
 
 RankChannel::RankChannel(Options options, RecordCodec codec)
-    : options_(std::move(options)), codec_(std::move(codec)) {}
+    : options_(std::move(options)), codec_(std::move(codec)), pulse_(LimitsOf(options_.setup)) {}
 
 OfferHeader RankChannel::Complete(OfferHeader head) const {
   head.wire_version = kWireVersion;
@@ -19,6 +32,7 @@ OfferHeader RankChannel::Complete(OfferHeader head) const {
 }
 
 void RankChannel::SetState(const OfferHeader& head) {
+  if (EndsJob(head)) return;
   MutexLock lock(&mutex_);
   head_ = Complete(head);
   // The aligner takes READY and DRY for an offer: with one published, only the rest is news.
@@ -57,11 +71,13 @@ void RankChannel::Planned(RoundId round, uint64_t digest) {
   // Gathered anew meanwhile: the pipeline learns it from WaitReleased.
   if (!gathered_.has_value() || !gathered_->taken || round != last_completed_.next()) return;
   gathered_->digest = digest;
+  unplanned_since_ = absl::InfiniteFuture();
   if (!connected_ || gathered_->generation != handed_) return;
   v1::Planned* const planned = AddCommandLocked()->mutable_planned();
   planned->set_round(round.value());
   planned->set_plan_digest(digest);
   planned->set_generation(gathered_->generation.value());
+  pulse_.OnPlanned(absl::Now());
 }
 
 absl::Status RankChannel::WaitReleased(RoundId round, absl::Time deadline) {
@@ -89,7 +105,7 @@ RankChannel::Connection RankChannel::Connect() {
   Connection connection;
   connection.number = ++connection_;
   connected_ = true;
-  asked_ = absl::InfiniteFuture();
+  pulse_.OnConnected();
   commands_.clear();
   v1::AlignerSetup* const setup = AddCommandLocked()->mutable_setup();
   *setup = options_.setup;
@@ -151,6 +167,7 @@ absl::Status RankChannel::OnGathered(int64_t connection, const v1::Gathered& gat
   }
   planned_offer_ = std::string(table.substr(options_.rank.value() * size, size));
   gathered_ = std::move(state);
+  unplanned_since_ = std::min(unplanned_since_, absl::Now());
   changed_.NotifyAll();
   return absl::OkStatus();
 }
@@ -202,14 +219,34 @@ bool RankChannel::IsCurrent(int64_t connection) const {
   return connected_ && connection == connection_;
 }
 
-void RankChannel::OnSign(int64_t connection) {
+void RankChannel::OnSign(int64_t connection, const v1::AlignerEvent& event) {
   MutexLock lock(&mutex_);
-  if (connection == connection_) asked_ = absl::InfiniteFuture();
+  if (connection != connection_) return;
+  const int64_t handed = handed_.value();
+  if (event.has_mesh_ready() && event.mesh_ready().generation() == handed) {
+    pulse_.OnMeshReady(absl::Now());
+  } else if (event.has_mesh_failure() && event.mesh_failure().generation() == handed) {
+    pulse_.OnMeshFailed();
+  } else if (event.has_gathered() && event.gathered().generation() == handed) {
+    pulse_.OnGathered();
+  } else {
+    pulse_.OnSign(absl::Now());
+  }
 }
 
-bool RankChannel::SilentSince(absl::Time since) const {
+bool RankChannel::IsSilent(absl::Time now) const {
   MutexLock lock(&mutex_);
-  return connected_ && asked_ < since;
+  return connected_ && pulse_.IsSilent(now);
+}
+
+absl::Time RankChannel::exchanging_since() const {
+  MutexLock lock(&mutex_);
+  return connected_ ? pulse_.exchanging_since() : absl::InfiniteFuture();
+}
+
+absl::Time RankChannel::unplanned_since() const {
+  MutexLock lock(&mutex_);
+  return unplanned_since_;
 }
 
 void RankChannel::SendHeadLocked() {
@@ -229,7 +266,7 @@ void RankChannel::SendOfferLocked() {
 
 void RankChannel::HandOutLocked() {
   handed_ = generation_;
-  asked_ = std::min(asked_, absl::Now());
+  pulse_.OnGenerationOpened(absl::Now());
   v1::OpenGeneration* const open = AddCommandLocked()->mutable_open_generation();
   open->set_generation(generation_.value());
   open->set_last_completed_round(last_completed_.value());

@@ -14,6 +14,7 @@
 #include "proto/odb/v1/alignment.pb.h"
 #include "proto/wire/record_codec.h"
 #include "server/pipeline/round_exchange.h"
+#include "server/service/aligner_pulse.h"
 
 namespace odb {
 
@@ -36,6 +37,8 @@ class RankChannel final : public RoundExchange {
 
   RankChannel(Options options, RecordCodec codec);
 
+  // A closing that ends the job is not passed on: odbd tells it to all nodes itself, in one
+  // sentence that says more than a record can.
   void SetState(const OfferHeader& head) override;
   void Publish(Offer offer) override;
   absl::StatusOr<GatheredRound> WaitGathered(absl::Time deadline) override;
@@ -73,9 +76,14 @@ class RankChannel final : public RoundExchange {
   RoundId last_completed() const;
   bool IsCurrent(int64_t connection) const;
   // The aligner has said something: it is not silent.
-  void OnSign(int64_t connection);
-  // It was told of a generation before `since`, and has said nothing after that.
-  bool SilentSince(absl::Time since) const;
+  void OnSign(int64_t connection, const v1::AlignerEvent& event);
+  // It is connected, and has not said for too long what it owes (AlignerPulse).
+  bool IsSilent(absl::Time now) const;
+  // Since when an exchange is at work; InfiniteFuture if none is.
+  absl::Time exchanging_since() const;
+  // Since when the pipeline owes the plan of the round after last_completed, in whichever
+  // generation it was gathered first; InfiniteFuture if it owes none.
+  absl::Time unplanned_since() const;
 
  private:
   struct GatheredState {
@@ -116,7 +124,8 @@ class RankChannel final : public RoundExchange {
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::AlignerCommand> commands_ ABSL_GUARDED_BY(mutex_);
-  absl::Time asked_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // no answer since
+  AlignerPulse pulse_ ABSL_GUARDED_BY(mutex_);
+  absl::Time unplanned_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   bool back_is_head_ ABSL_GUARDED_BY(mutex_) = false;  // the last command is a head only
 
   bool wake_ ABSL_GUARDED_BY(mutex_) = false;

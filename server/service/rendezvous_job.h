@@ -19,7 +19,7 @@ class NodeChannel {
 
   virtual void OnEvent(const v1::NodeEvent& event) = 0;
 
-  // What to tell the node next; something at least every two seconds, as a sign of life.
+  // What to tell the node next; something at least every second, as a sign of life.
   // DeadlineExceeded: nothing yet. Anything else is the end of the connection, Cancelled in peace.
   virtual absl::StatusOr<v1::ArbiterUpdate> Next(absl::Time deadline) = 0;
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/daemon/config.h"
 
@@ -259,11 +260,49 @@ std::optional<Rank> JobRuntime::FindBehind(const v1::EpochEnd& end) const {
   return std::nullopt;
 }
 
-bool JobRuntime::MayEnd(const v1::EpochEnd& end) const { return !FindBehind(end).has_value(); }
+bool JobRuntime::MayEnd(const v1::EpochEnd& end) {
+  if (FindBehind(end).has_value()) return false;
+  if (!options_.shape.multi_node()) return true;
+  {
+    MutexLock lock(&mutex_);
+    if (!failure_.ok() || stopped_) return true;
+    end_ = end;
+  }
+  const std::optional<JobAlignment::Ending> ending = alignment_->ending();
+  if (!ending.has_value() || ending->iterator < end.iterator()) return false;
+  return ending->iterator > end.iterator() || ending->behind.empty();
+}
+
+void JobRuntime::TellThrough() {
+  if (!options_.shape.multi_node() || alignment_ == nullptr) return;
+  std::optional<v1::EpochEnd> end;
+  {
+    MutexLock lock(&mutex_);
+    if (ranks_.empty() || !failure_.ok() || stopped_) return;
+    end = end_;
+  }
+  // Another node may know of an end that nobody here asks for: trainers that leave the loop with
+  // their last step do not.
+  const std::optional<JobAlignment::Ending> ending = alignment_->ending();
+  if (ending.has_value() && (!end.has_value() || end->iterator() < ending->iterator)) {
+    end.emplace();
+    end->set_iterator(ending->iterator);
+    end->set_steps(ending->steps);
+  }
+  if (!end.has_value() || FindBehind(*end).has_value()) return;
+  alignment_->NoteThrough(end->iterator(), end->steps());
+}
 
 std::string JobRuntime::DescribeEndWait(const v1::EpochEnd& end) const {
   const std::optional<Rank> behind = FindBehind(end);
-  if (!behind.has_value()) return "the epoch ends";
+  if (!behind.has_value()) {
+    const std::optional<JobAlignment::Ending> ending = alignment_->ending();
+    if (!ending.has_value() || ending->behind.empty()) return "the epoch ends";
+    const auto append = [](std::string* out, Rank one) { absl::StrAppend(out, one.value()); };
+    return absl::StrCat("the end of epoch ", end.epoch(), " waits for a trainer of another node",
+                        " to take its last step, of rank ",
+                        absl::StrJoin(ending->behind, " or ", append));
+  }
   return absl::StrCat("the end of epoch ", end.epoch(), " waits for rank ", behind->value(),
                       " to take its last step");
 }
@@ -287,8 +326,9 @@ void JobRuntime::Fail(const absl::Status& status) {
   }
   SPDLOG_ERROR("job {} ({}) failed: {}", options_.job, options_.job_key,
                std::string(status.message()));
-  for (RankRuntime* runtime : runtimes) runtime->Fail(status);
+  // The other nodes first: they are the ones that wait.
   if (alignment_ != nullptr) alignment_->Fail(status);
+  for (RankRuntime* runtime : runtimes) runtime->Fail(status);
 }
 
 absl::Status JobRuntime::failure() const {

@@ -63,9 +63,12 @@ class JobRuntime {
   // The trainer process died: fails the job, unless it was through with its last iteration and no
   // rank here goes on to another one.
   void OnTrainerLost(Rank rank, int32_t replica, absl::string_view text);
-  // Whether a trainer may be given this end of its epoch: once all ranks here are through with it,
-  // or the job is over. If one died before, the others could not be told any more.
-  bool MayEnd(const v1::EpochEnd& end) const;
+  // Whether a trainer may be given this end of its epoch: once all ranks of all nodes are through
+  // with it, or the job is over. If one died before, the others could not be told any more.
+  bool MayEnd(const v1::EpochEnd& end);
+  // Tells the other nodes if the ranks here are through with an iteration that has ended. To be
+  // called now and then; nobody else does.
+  void TellThrough();
   // Of an end that may not be given, for people.
   std::string DescribeEndWait(const v1::EpochEnd& end) const;
   absl::StatusOr<int> arena_fd(Rank rank) const;  // valid as long as this object
@@ -127,6 +130,7 @@ class JobRuntime {
   mutable Mutex mutex_;                                     // guards all below
   std::map<Rank, RankSlot> ranks_ ABSL_GUARDED_BY(mutex_);  // never erased; runtimes outlive calls
   std::vector<Departed> departed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<v1::EpochEnd> end_ ABSL_GUARDED_BY(mutex_);  // the last one asked for, here
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   uint64_t failed_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

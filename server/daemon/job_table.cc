@@ -49,7 +49,8 @@ class JobTable::Stream final : public SessionStream {
       end_ = std::move(update);
       waiting_due_ = absl::Now() + kWaitingInterval;
     }
-    if (!table_->AwaitEpochEnd(*job_, end_->epoch_end(), deadline)) return SayWhatEndWaitsFor();
+    if (!table_->AwaitEpochEnd(job_.get(), end_->epoch_end(), deadline))
+      return SayWhatEndWaitsFor();
     v1::TrainerUpdate end = *std::exchange(end_, std::nullopt);
     if (!job_->failure().ok()) return job_->NextUpdate(rank(), replica(), deadline);
     return end;

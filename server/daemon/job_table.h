@@ -128,12 +128,13 @@ class JobTable final : public SessionHost {
   void Run();
   void LoseDeparted();
   void NoticeFailures();
+  void TellThrough();
   std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> FinishedHere() const;
   std::vector<std::shared_ptr<JobRuntime>> TakeFinished();
   void OnProcessExit(uint64_t session);
 
   // Waits until the end of an epoch may be given; false: the deadline came first.
-  bool AwaitEpochEnd(const JobRuntime& job, const v1::EpochEnd& end, absl::Time deadline);
+  bool AwaitEpochEnd(JobRuntime* job, const v1::EpochEnd& end, absl::Time deadline);
 
   const Options options_;
   NodeServices node_;  // constant from Accept on

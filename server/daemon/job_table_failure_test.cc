@@ -8,6 +8,7 @@
 #include "server/daemon/job_table.h"
 #include "server/daemon/job_table_fixture.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -142,6 +143,72 @@ TEST_CASE("JobTable: the epoch's end waits for a rank that is behind, by name", 
   const auto update = f.stream->NextUpdate(Soon());
   REQUIRE(update.ok());
   CHECK(update->has_epoch_end());
+}
+
+// The first of two nodes with one rank each; its trainer is through with the epoch.
+struct FirstNode {
+  FirstNode() {
+    v1::OpenSessionRequest request = fixture.Own(0, 2);
+    request.set_local_world_size(1);
+    const auto opened = fixture.Open(request);
+    REQUIRE(opened.ok());
+    auto attached = fixture.table.Attach(opened->session_id(), 0);
+    REQUIRE(attached.ok());
+    stream = std::move(*attached);
+    fixture.ranks.at(0)->SetFinished();
+    fixture.ranks.at(0)->PutEpochEnd();
+  }
+  void Tell(const std::vector<Rank>& behind) {
+    JobAlignment::Ending ending;
+    ending.behind = behind;
+    fixture.alignments.at(0)->Tell(ending);
+  }
+
+  Fixture fixture;
+  std::unique_ptr<SessionStream> stream;
+};
+
+TEST_CASE("JobTable: the epoch's end waits for ranks of other nodes, by name", "[job_table]") {
+  FirstNode f;
+  CHECK_THAT(f.stream->NextUpdate(absl::Now() + absl::Milliseconds(200)).status(),
+             HasCode(absl::StatusCode::kDeadlineExceeded));
+  CHECK(WaitUntil([&] { return f.fixture.AlignmentLog().back() == "through 0 after 0"; }, Soon()));
+
+  f.Tell({Rank(1)});
+  const auto waiting = f.stream->NextUpdate(Soon());
+  REQUIRE(waiting.ok());
+  CHECK(waiting->waiting().text() ==
+        "the end of epoch 0 waits for a trainer of another node to take its last step, of rank 1");
+
+  f.Tell({});
+  const auto update = f.stream->NextUpdate(Soon());
+  REQUIRE(update.ok());
+  CHECK(update->has_epoch_end());
+}
+
+TEST_CASE("JobTable: a trainer that died at another node is told instead of the epoch's end",
+          "[job_table]") {
+  FirstNode f;
+  CHECK_FALSE(f.stream->NextUpdate(absl::Now() + absl::Milliseconds(50)).ok());
+
+  f.fixture.table.FailAll(absl::AbortedError("rank 1 lost its trainer"));  // as the arbiter says
+
+  const auto update = f.stream->NextUpdate(Soon());
+  REQUIRE(update.ok());
+  CHECK(update->failure().message() == "rank 1 lost its trainer");
+}
+
+TEST_CASE("JobTable: a node whose trainers left with their last step does not hold others up",
+          "[job_table]") {
+  FirstNode f;  // nobody here asks for the end
+
+  JobAlignment::Ending ending;
+  ending.iterator = 3;
+  ending.steps = 40;
+  ending.behind = {Rank(0)};
+  f.fixture.alignments.at(0)->Tell(ending);
+
+  CHECK(WaitUntil([&] { return f.fixture.AlignmentLog().back() == "through 3 after 40"; }, Soon()));
 }
 
 TEST_CASE("JobTable: a process that ends after its last step counts as closed", "[job_table]") {

@@ -26,6 +26,7 @@ void JobTable::Run() {
   while (true) {
     LoseDeparted();
     NoticeFailures();
+    TellThrough();
     for (const auto& job : TakeFinished()) {
       const v1::JobStatus status = job->Snapshot();
       const v1::Coverage coverage = job->coverage().Snapshot();
@@ -84,16 +85,25 @@ void JobTable::LoseDeparted() {
   }
 }
 
-bool JobTable::AwaitEpochEnd(const JobRuntime& job, const v1::EpochEnd& end, absl::Time deadline) {
+bool JobTable::AwaitEpochEnd(JobRuntime* job, const v1::EpochEnd& end, absl::Time deadline) {
   MutexLock lock(&mutex_);
   ++num_holding_;
-  bool is_due = job.MayEnd(end);
+  bool is_due = job->MayEnd(end);
   while (!is_due && absl::Now() < deadline) {
     changed_.WaitUntil(&mutex_, std::min(deadline, absl::Now() + kTick));
-    is_due = job.MayEnd(end);
+    is_due = job->MayEnd(end);
   }
   --num_holding_;
   return is_due;
+}
+
+void JobTable::TellThrough() {
+  std::vector<std::shared_ptr<JobRuntime>> jobs;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [number, job] : jobs_) jobs.push_back(job.runtime);
+  }
+  for (const auto& job : jobs) job->TellThrough();
 }
 
 // A failed job fails its sessions, so that their ranks may be opened anew.

@@ -20,8 +20,10 @@ std::string DataLine(const v1::Status& status) {
   }
   const size_t files = names.size();
   if (files > 2) names.resize(2);
-  return absl::StrCat("data     ", WithCommas(status.records()),
-                      " records: ", absl::StrJoin(names, ", "),
+  const bool starting = status.has_indexing();
+  const int64_t records = starting ? status.indexing().records() : status.records();
+  return absl::StrCat("data     ", WithCommas(records),
+                      starting ? " records so far: " : " records: ", absl::StrJoin(names, ", "),
                       files > 2 ? absl::StrCat(" and ", files - 2, " more") : "");
 }
 
@@ -52,14 +54,15 @@ Lines HeaderLines(const v1::Status& status) {
 
 Lines JobLines(const v1::JobStatus& job) {
   const int64_t total = job.epoch_samples_total();
-  const double share = total == 0 ? 0.0 : static_cast<double>(job.epoch_samples_emitted()) / total;
+  const double share = total == 0 ? 0.0 : static_cast<double>(job.epoch_samples_taken()) / total;
   Lines lines = {
       absl::StrCat("job ", job.job(), " ", job.stream(), "  ", job.state(), "  ", job.world_size(),
                    job.world_size() == 1 ? " rank" : " ranks", "  epoch ", job.epoch(), "  round ",
                    job.round(), "  generation ", job.generation(),
                    job.interface().empty() ? "" : "  on ", job.interface()),
-      absl::StrCat("  ", WithCommas(job.epoch_samples_emitted()), " of ", WithCommas(total),
-                   " samples (", Percent(share), ") of the epoch"),
+      absl::StrCat("  ", WithCommas(job.epoch_samples_taken()), " of ", WithCommas(total),
+                   " samples (", Percent(share), ") of the epoch taken, ",
+                   WithCommas(job.epoch_samples_emitted()), " planned"),
       absl::StrCat("  ", WithCommas(job.steps()), " steps, ", WithCommas(job.idle_slots()),
                    " idle slots, fill ", Percent(job.fill()), ", real tokens ",
                    Percent(job.real_token_share())),

@@ -31,7 +31,7 @@ v1::Status ExampleStatus() {
     jobs {
       job: 2 stream: "train" state: "running" world_size: 2 generation: 1 round: 812 epoch: 3
       interface: "eth0" waiting: "round 812 waits for rank 1: arena full (4.1 s)"
-      epoch_samples_emitted: 960 epoch_samples_total: 999 fill: 0.9341 real_token_share: 0.978
+      epoch_samples_taken: 845 epoch_samples_emitted: 960 epoch_samples_total: 999 fill: 0.9341 real_token_share: 0.978
       steps: 3120 idle_slots: 7
       ranks { rank: 0 trainer_pid: 12345 state: "running" window: 256 window_max: 256
               planned_steps: 12 ready_steps: 6 held_steps: 2 steps: 3120 idle_steps: 3
@@ -51,7 +51,7 @@ read 70,999 = emitted 70,960 + quarantined 3 + in flight 36
 pool     3 of 4 threads busy, 4,812 samples/s
 
 job 2 train  running  2 ranks  epoch 3  round 812  generation 1  on eth0
-  960 of 999 samples (96.1 %) of the epoch
+  845 of 999 samples (84.6 %) of the epoch taken, 960 planned
   3,120 steps, 7 idle slots, fill 93.4 %, real tokens 97.8 %
   round 812 waits for rank 1: arena full (4.1 s)
   rank  trainer  state          window planned ready held    steps  idle  arena
@@ -64,6 +64,12 @@ TEST_CASE("RenderStatus: samples that were abandoned are part of the sum", "[odb
   v1::Status status = ExampleStatus();
   status.mutable_ledger()->set_abandoned(5);
   CHECK(absl::StrContains(RenderStatus(status), "in flight 36 + abandoned 5\n"));
+}
+
+TEST_CASE("RenderStatus: a daemon that reads its data counts what it has found", "[odbctl]") {
+  v1::Status status = ExampleStatus();
+  status.mutable_indexing()->set_records(5000123);
+  CHECK(absl::StrContains(RenderStatus(status), "data     5,000,123 records so far: alpaca"));
 }
 
 TEST_CASE("RenderStatus: without a job it says so", "[odbctl]") {

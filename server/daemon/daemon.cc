@@ -90,7 +90,7 @@ absl::Status Daemon::Serve() {
 }
 
 absl::Status Daemon::Load() {
-  ASSIGN_OR_RETURN(NodeData data, OpenNodeData(config_.values));
+  ASSIGN_OR_RETURN(NodeData data, OpenNodeData(config_.values, &scan_));
   for (const std::string& warning : data.dataset->warnings()) SPDLOG_WARN("{}", warning);
   data_ = std::move(data);
   ledger_ = std::make_unique<Ledger>(
@@ -218,6 +218,12 @@ v1::Status Daemon::CollectStatus() {
     status.set_records(data_.dataset->size());
     *status.mutable_ledger() = ledger_->Snapshot();
     AddPool(&status);
+  }
+  if (phase == Phase::kStarting) {
+    v1::Indexing* const indexing = status.mutable_indexing();
+    indexing->set_bytes_done(scan_.bytes_done);
+    indexing->set_bytes_total(scan_.bytes_total);
+    indexing->set_records(scan_.records);
   }
   if (flows != data_flows_) server_->SetServing("odb.Data", flows);
   data_flows_ = flows;

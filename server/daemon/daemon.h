@@ -68,6 +68,7 @@ class Daemon {
   Spawner* const spawner_;
 
   // In this order: what is below uses what is above.
+  ScanProgress scan_;
   NodeData data_;                         // constant once Load is done
   std::unique_ptr<Ledger> ledger_;        // the same
   std::unique_ptr<PreprocessPool> pool_;  // the same

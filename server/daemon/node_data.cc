@@ -61,12 +61,13 @@ std::string NodeData::Describe() const {
                       sources == 1 ? dataset->name(0) : absl::StrCat(sources, " files"));
 }
 
-absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config) {
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress) {
   NodeData data;
   const std::vector<std::string> paths(config.data().begin(), config.data().end());
   DatasetOptions dataset;
   dataset.max_record_bytes = config.max_record_bytes();
   dataset.allow_empty_sources = config.views_size() > 0;
+  dataset.progress = progress;
   ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
   TransformOptions transform;

@@ -29,7 +29,8 @@ struct NodeData {
 
 // Scans the files and reads the tokenizer: seconds to minutes.
 // Errors: PermissionDenied, or any other code, with one sentence that names the file.
-absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config);
+// `progress`, which may be null, is told meanwhile.
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress = nullptr);
 
 // The process's exit code for an error of OpenNodeData.
 int DataExitCode(const absl::Status& status);

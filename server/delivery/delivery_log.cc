@@ -118,6 +118,7 @@ void DeliveryLog::AccountTaken(int64_t iterator, int64_t taken, Outcome* outcome
     step.records = entry.step.records;
     step.tokens = local.tokens();
     step.padded_tokens = local.padded_tokens();
+    step.emitted_samples = entry.update.step().emitted_samples();
     outcome->taken.emplace_back(iterator, std::move(step));
   }
 }

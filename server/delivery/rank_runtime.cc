@@ -225,6 +225,8 @@ void RankRuntimeImpl::SettleLocked(const DeliveryLog::Outcome& outcome) {
   for (const auto& [iterator, step] : outcome.taken) {
     deps_.ledger->Emit(static_cast<int64_t>(step.records.size()));
     deps_.coverage->Taken(iterator, step);
+    taken_iterator_ = iterator;
+    taken_samples_ = step.emitted_samples;
   }
   if (outcome.abandoned_samples > 0) deps_.ledger->Abandon(outcome.abandoned_samples);
 }

@@ -83,6 +83,7 @@ class RankRuntime {
     Epoch epoch;
     RoundId round;
     int64_t emitted_samples = 0;  // planned and released, this epoch, all ranks
+    int64_t taken_samples = 0;    // in the steps of it that this rank's trainers took, all ranks
     int64_t total_samples = 0;    // of this epoch, all ranks
     // Over all iterations of the job, all ranks:
     int64_t steps = 0;

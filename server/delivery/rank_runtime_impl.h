@@ -114,6 +114,9 @@ class RankRuntimeImpl final : public RankRuntime {
   // The natural end of the last iteration that has one: coverage ends once its steps were taken.
   std::optional<IterationEnd> end_ ABSL_GUARDED_BY(mutex_);
   bool coverage_ended_ ABSL_GUARDED_BY(mutex_) = true;
+  // Of the last iteration of which a step was taken: samples of all ranks up to that step.
+  int64_t taken_iterator_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t taken_samples_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t idle_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;

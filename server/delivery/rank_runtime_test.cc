@@ -169,8 +169,12 @@ TEST_CASE("RankRuntime: an epoch's end comes after the last step was taken", "[d
   CHECK_THAT(runtime->NextUpdate(0, absl::Now() + absl::Milliseconds(100)).status(),
              HasCode(absl::StatusCode::kDeadlineExceeded));
 
+  CHECK(runtime->totals().emitted_samples == 3);
+  CHECK(runtime->totals().taken_samples == 0);
+
   event.mutable_progress()->set_taken(given);
   REQUIRE(runtime->OnEvent(0, event).ok());
+  CHECK(runtime->totals().taken_samples == 3);
 
   const auto update = runtime->NextUpdate(0, absl::Now() + absl::Seconds(60));
   REQUIRE(update.ok());

@@ -92,6 +92,10 @@ RankRuntime::Totals RankRuntimeImpl::totals() const {
   totals.total_samples = pipeline.total_samples;
   totals.steps = pipeline.steps;
   totals.idle_slots = pipeline.idle_slots;
+  {
+    MutexLock lock(&mutex_);
+    if (taken_iterator_ == pipeline.iterator) totals.taken_samples = taken_samples_;
+  }
   totals.tokens = pipeline.tokens;
   totals.padded_tokens = pipeline.padded_tokens;
   return totals;

@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "server/daemon/exit_codes.h"
+#include "server/daemon/rendezvous_address.h"
 #include "server/daemon/version.h"
 
 namespace odb {
@@ -137,6 +138,7 @@ NodeServices Daemon::MakeServices() {
 }
 
 absl::Status Daemon::ServeRendezvous(const std::string& address) {
+  RETURN_IF_ERROR(CheckReachable(address, ResolveHost));
   MutexLock lock(&mutex_);
   if (rendezvous_server_ != nullptr) {
     if (rendezvous_address_ == address) return absl::OkStatus();

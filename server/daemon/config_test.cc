@@ -310,6 +310,7 @@ TEST_CASE("Config: --help names every field and fits 80 columns", "[config]") {
     CHECK(line.size() <= 80);
   }
   CHECK(absl::StrContains(help, "\nBatches\n"));
+  CHECK(absl::StrContains(help, "\n   4  drain_timeout passed; "));
 }
 
 TEST_CASE("Config: the digest changes with what shapes plans and with nothing else", "[config]") {

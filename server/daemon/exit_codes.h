@@ -9,7 +9,7 @@ enum ExitCode : int {
   kExitFailed = 1,         // an internal error, or ended at once by a second signal
   kExitUsage = 2,          // the command line
   kExitNotRunning = 3,     // odbctl: no daemon at the socket
-  kExitDeadline = 4,       // odbctl, odbrun: no answer in time
+  kExitDeadline = 4,       // drain_timeout passed; odbctl, odbrun: no answer in time
   kExitDataError = 65,     // the data or the tokenizer cannot be used
   kExitUnavailable = 69,   // another process serves this socket
   kExitTemporary = 75,     // out of descriptors, memory or processes; try again
@@ -23,7 +23,7 @@ constexpr char kExitCodesText[] =
     "   1  failed: internal error, or ended at once by a second signal\n"
     "   2  usage: the command line is wrong\n"
     "   3  not running (odbctl)\n"
-    "   4  deadline passed (odbctl, odbrun)\n"
+    "   4  drain_timeout passed; odbctl: no answer in time; odbrun: no start in time\n"
     "  65  the data or the tokenizer cannot be used\n"
     "  69  the socket is taken by another process\n"
     "  75  out of a resource for now: try again\n"

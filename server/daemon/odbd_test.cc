@@ -299,6 +299,21 @@ TEST_CASE("odbd: an idle one ends at SIGTERM with 0 and takes its socket along",
   CHECK(access(odbd->socket().c_str(), F_OK) != 0);
 }
 
+TEST_CASE("odbd: a trainer that outlasts drain_timeout is told, the exit code is 4", "[odbd]") {
+  Fixture f;
+  const auto odbd = f.StartReady({"--drain-timeout=100ms"});
+  Trainer trainer(odbd->socket());
+  REQUIRE(trainer.Open().ok());
+
+  REQUIRE(odbd->process()->Signal(SIGTERM).ok());
+
+  const auto ended = odbd->process()->Wait(Soon());
+  INFO(odbd->log());
+  REQUIRE(ended.ok());
+  CHECK(ended->code == kExitDeadline);
+  CHECK(odbd->log().find("drain_timeout passed: 1 trainer is still attached") != std::string::npos);
+}
+
 TEST_CASE("odbd: a second signal ends at once with 1", "[odbd]") {
   Fixture f;
   const auto odbd = f.StartReady({"--drain-timeout=10m"});

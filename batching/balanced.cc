@@ -23,11 +23,18 @@ constexpr int64_t kRoundCost = kWholeGroup / 4;
 struct PoolWork {
   Pool pool;
   SortedWindow sorted;
+  std::vector<bool> must;  // SamplesThatMustGo
   GroupingCurve curve;
-  int64_t unread = 0;    // samples that will come into its windows
-  bool spreads = false;  // its last groups, over steps_left of the job
+  int64_t unread = 0;  // samples that will come into its windows
+  int64_t most_unread_of_rank = 0;
+  bool spreads = false;  // its last groups, over the steps that others still need
 
-  int64_t num_groups() const { return curve.level(GroupingCurve::kPrices.size() - 1).size(); }
+  const GroupingCurve::Level& all() const { return curve.level(GroupingCurve::kPrices.size() - 1); }
+  // Groups for a number of slots. Where nothing is unread, nothing better will come: then they are
+  // those that hold every sample, and what stays is as many groups less.
+  const GroupingCurve::Level& LevelFor(int64_t slots) const {
+    return unread == 0 ? all() : curve.LevelFor(slots);
+  }
 };
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -40,31 +47,43 @@ std::vector<PoolWork> MakeWork(const PlanOptions& options, absl::Span<const Offe
     PoolWork& work = works[i];
     work.pool = std::move(pools[i]);
     work.sorted = SortWindow(work.pool.samples, limits);
-    work.curve = GroupingCurve::Of(work.sorted, SamplesThatMustGo(options, work.pool, work.sorted));
+    work.must = SamplesThatMustGo(options, work.pool, work.sorted);
+    work.curve = GroupingCurve::Of(work.sorted, work.must);
     for (const int32_t rank : work.pool.ranks) {
-      work.unread += offers[static_cast<size_t>(rank)].header.unread;
+      const int64_t unread = offers[static_cast<size_t>(rank)].header.unread;
+      work.unread += unread;
+      work.most_unread_of_rank = std::max(work.most_unread_of_rank, unread);
     }
   }
   return works;
 }
 
 // What the groups of a pool come to at each of its ranks, in shares: those of its windows, and as
-// many for each sample that it has not read as for one that it has.
-int64_t LeftPerRank(const PoolWork& work) {
-  const int64_t window = work.num_groups() * kWholeGroup;
+// many for each sample that it has not read as for one that it has. At least a step for each time
+// that a window of `largest_window` samples has to be filled anew.
+int64_t LeftPerRank(const PoolWork& work, int64_t largest_window) {
+  const int64_t window = work.all().size() * kWholeGroup;
   const auto samples = static_cast<int64_t>(work.pool.samples.size());
   const int64_t unread = samples == 0 ? 0 : work.unread * (window / samples);
-  return (window + unread) / work.pool.num_ranks();
+  const int64_t left = (window + unread) / work.pool.num_ranks();
+  if (work.unread == 0) return left;
+  return std::max(left, (1 + DivideUp(work.most_unread_of_rank, largest_window)) * kWholeGroup);
 }
 
 // Marks the pools that spread their last groups. Returns how much the pool with the most work has
 // left at each of its ranks, in shares.
 int64_t MarkSpreading(const PlanOptions& options, std::vector<PoolWork>* works) {
   int64_t most_left = 0;
-  for (const PoolWork& work : *works) most_left = std::max(most_left, LeftPerRank(work));
+  int64_t largest_window = 1;
+  for (const PoolWork& work : *works) {
+    largest_window = std::max(largest_window, work.pool.largest_window());
+  }
+  for (const PoolWork& work : *works) {
+    most_left = std::max(most_left, LeftPerRank(work, largest_window));
+  }
   if (options.termination == Termination::kNonJoin) return most_left;
   for (PoolWork& work : *works) {
-    work.spreads = work.unread == 0 && LeftPerRank(work) < most_left;
+    work.spreads = work.unread == 0 && LeftPerRank(work, largest_window) < most_left;
   }
   return most_left;
 }
@@ -79,7 +98,7 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
     int64_t most = 0;                    // ... and any pool
     for (const PoolWork& work : works) {
       if (work.pool.samples.empty()) continue;
-      const GroupingCurve::Level& level = work.curve.level(price);
+      const GroupingCurve::Level& level = work.unread == 0 ? work.all() : work.curve.level(price);
       least = std::max({int64_t{1}, least, DivideUp(level.num_must, work.pool.num_ranks())});
       if (work.spreads) continue;
       fewest = std::min(fewest, level.size() / work.pool.num_ranks());
@@ -96,7 +115,9 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
     steps = std::min<int64_t>(std::max(steps, least), options.max_steps);
     int64_t waste = kRoundCost * num_ranks;
     for (const PoolWork& work : works) {
-      if (!work.spreads) waste += work.curve.Waste(steps * work.pool.num_ranks());
+      if (work.spreads) continue;
+      const int64_t slots = steps * work.pool.num_ranks();
+      waste += GroupingCurve::Waste(work.LevelFor(slots), slots);
     }
     if (best == 0 || waste * best < best_waste * steps) {
       best = steps;
@@ -112,47 +133,82 @@ int64_t CostOf(const PlanOptions& options, const PoolWork& work, GroupRun run) {
   return options.cost.GroupCost(run.size(), PaddedLength(length, options.pad_to_multiple_of));
 }
 
-// How many of its groups a pool gives to `steps` steps.
-int64_t NumGroups(const PoolWork& work, int64_t steps, int64_t most_left) {
-  const int64_t slots = steps * work.pool.num_ranks();
-  if (!work.spreads) return slots;
-  int64_t num_groups = DivideUp(work.num_groups() * steps * kWholeGroup, most_left);
-  for (size_t price = 0; price < GroupingCurve::kPrices.size(); ++price) {
-    num_groups = std::max(num_groups, work.curve.level(price).num_must);
+// Halves the costliest groups until there are `num_groups`, or only single samples.
+void Halve(const PlanOptions& options, const PoolWork& work, int64_t num_groups,
+           std::vector<CostedGroup>* groups) {
+  if (static_cast<int64_t>(groups->size()) >= num_groups) return;
+  // The key of a group that cannot be halved is lowest.
+  const auto key = [](const CostedGroup& group) { return group.run.size() < 2 ? 0 : group.cost; };
+  const auto cheaper = [&key](const CostedGroup& a, const CostedGroup& b) {
+    return key(a) < key(b);
+  };
+  std::make_heap(groups->begin(), groups->end(), cheaper);
+  while (static_cast<int64_t>(groups->size()) < num_groups && !groups->empty() &&
+         key(groups->front()) > 0) {
+    std::pop_heap(groups->begin(), groups->end(), cheaper);
+    const GroupRun run = groups->back().run;
+    groups->pop_back();
+    const int32_t middle = run.begin + run.size() / 2;
+    for (const GroupRun half : {GroupRun{run.begin, middle}, GroupRun{middle, run.end}}) {
+      groups->push_back({half, CostOf(options, work, half)});
+      std::push_heap(groups->begin(), groups->end(), cheaper);
+    }
   }
-  return std::min(num_groups, slots);
 }
 
-// The groups of a pool for its slots. Where there are too few, the costliest are halved, as long as
-// they can be: half a group on two ranks is done sooner than a group and IDLE.
+bool HoldsMust(const PoolWork& work, GroupRun run) {
+  if (work.must.empty()) return false;
+  for (int32_t i = run.begin; i < run.end; ++i) {
+    if (work.must[static_cast<size_t>(i)]) return true;
+  }
+  return false;
+}
+
+// The first `num_groups` groups of a level, costed.
+std::vector<CostedGroup> FirstGroups(const PlanOptions& options, const PoolWork& work,
+                                     const GroupingCurve::Level& level, int64_t num_groups) {
+  std::vector<CostedGroup> groups;
+  groups.reserve(static_cast<size_t>(num_groups));
+  for (int64_t i = 0; i < num_groups; ++i) {
+    const GroupRun run = level.groups[static_cast<size_t>(i)];
+    groups.push_back({run, CostOf(options, work, run)});
+  }
+  return groups;
+}
+
+// For a pool that spreads: its last groups, halved until there is one for each slot of the
+// `steps_left` steps that others still need, and of these those of the next `slots`. Empty if the
+// samples that must go would then not be among them.
+std::vector<CostedGroup> SpreadGroups(const PlanOptions& options, const PoolWork& work,
+                                      int64_t slots, int64_t steps_left) {
+  const GroupingCurve::Level& level = work.all();
+  std::vector<CostedGroup> groups = FirstGroups(options, work, level, level.size());
+  Halve(options, work, steps_left * work.pool.num_ranks(), &groups);
+  const auto others = std::stable_partition(
+      groups.begin(), groups.end(),
+      [&work](const CostedGroup& group) { return HoldsMust(work, group.run); });
+  if (others - groups.begin() > slots) return {};
+  std::stable_sort(others, groups.end(),
+                   [](const CostedGroup& a, const CostedGroup& b) { return a.cost > b.cost; });
+  groups.resize(std::min(groups.size(), static_cast<size_t>(slots)));
+  return groups;
+}
+
+// The groups of a pool for its slots of `steps` steps. Where there are too few, some are halved:
+// half a group on two ranks is done sooner than a group and IDLE.
 PoolGroups GroupsFor(const PlanOptions& options, const PoolWork& work, int64_t steps,
                      int64_t most_left) {
   const int64_t slots = steps * work.pool.num_ranks();
-  const int64_t num_groups = NumGroups(work, steps, most_left);
   PoolGroups chosen;
   chosen.num_ranks = work.pool.num_ranks();
-  const auto cheaper = [](const CostedGroup& a, const CostedGroup& b) { return a.cost < b.cost; };
-  const auto add = [&](GroupRun run) {
-    // The key of a group that cannot be halved is lowest.
-    chosen.groups.push_back({run, run.size() < 2 ? 0 : CostOf(options, work, run)});
-  };
-  for (const GroupRun run : work.curve.LevelFor(num_groups).groups) {
-    if (static_cast<int64_t>(chosen.groups.size()) < num_groups) add(run);
+  if (work.spreads) {
+    const int64_t steps_left = std::max(steps, DivideUp(most_left, kWholeGroup));
+    chosen.groups = SpreadGroups(options, work, slots, steps_left);
+    if (!chosen.groups.empty()) return chosen;
   }
-  const bool too_few = static_cast<int64_t>(chosen.groups.size()) < slots;
-  if (too_few) std::make_heap(chosen.groups.begin(), chosen.groups.end(), cheaper);
-  while (static_cast<int64_t>(chosen.groups.size()) < slots && !chosen.groups.empty() &&
-         chosen.groups.front().cost > 0) {
-    std::pop_heap(chosen.groups.begin(), chosen.groups.end(), cheaper);
-    const GroupRun run = chosen.groups.back().run;
-    chosen.groups.pop_back();
-    const int32_t middle = run.begin + run.size() / 2;
-    for (const GroupRun half : {GroupRun{run.begin, middle}, GroupRun{middle, run.end}}) {
-      add(half);
-      std::push_heap(chosen.groups.begin(), chosen.groups.end(), cheaper);
-    }
-  }
-  for (CostedGroup& group : chosen.groups) group.cost = CostOf(options, work, group.run);
+  const GroupingCurve::Level& level = work.LevelFor(slots);
+  chosen.groups = FirstGroups(options, work, level, std::min(slots, level.size()));
+  Halve(options, work, slots, &chosen.groups);
   return chosen;
 }
 

@@ -11,8 +11,10 @@ namespace {
 
 // A bucket holds the groups down to (1 - 1/t) of its largest cost. 1: all groups.
 constexpr std::array<int64_t, 6> kTolerances = {1, 4, 8, 12, 16, 32};
-// The straggler that spreading may add, as a part of the mean cost.
-constexpr int64_t kStragglerPart = 40;
+// What spreading may add to the sum of the largest costs: these parts of the sum of the mean costs,
+// and of what the least sum is above that.
+constexpr int64_t kMeanPart = 75;
+constexpr int64_t kExcessPart = 8;
 
 // The ranks of a round as one row of slots.
 struct Slots {
@@ -84,7 +86,9 @@ void DealGroups(int64_t steps, Random* random, std::vector<PoolGroups>* pools) {
   spreader.phases.resize(static_cast<size_t>(steps));
   for (uint32_t& phase : spreader.phases) phase = static_cast<uint32_t>(random->Next());
 
-  const int64_t limit = SumOfLargest(*pools, steps) + total / num_ranks / kStragglerPart;
+  const int64_t mean = total / num_ranks;
+  const int64_t least = SumOfLargest(*pools, steps);
+  const int64_t limit = least + mean / kMeanPart + (least - mean) / kExcessPart;
   const auto spread = [&](int64_t tolerance) {
     std::vector<PoolGroups> dealt = *pools;
     Slots slots;

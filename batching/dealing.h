@@ -30,7 +30,8 @@ struct PoolGroups {
 // samples. So groups whose costs lie within a tolerance of each other are a bucket, and within each
 // bucket the lengths are spread over the steps: with a random phase per step, slot i of n ranks
 // takes the group at the quantile (phase + i / n) of the bucket's lengths. The widest tolerance is
-// taken that costs at most 1/40 of a mean step more than the least.
+// taken with which the sum of the largest costs stays within 1/75 of the sum of the mean costs, and
+// 1/8 of what the least is above that, of the least.
 //
 // At most `steps` x num_ranks groups in each pool; those of a pool with fewer come first. Integers
 // only.

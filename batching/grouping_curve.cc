@@ -53,10 +53,9 @@ const GroupingCurve::Level& GroupingCurve::LevelFor(int64_t num_groups) const {
   return levels_.back();
 }
 
-int64_t GroupingCurve::Waste(int64_t num_groups) const {
-  const Level& level = LevelFor(num_groups);
-  const auto filled = static_cast<size_t>(std::min(num_groups, level.size()));
-  return num_groups * kWholeGroup - level.shares[filled];
+int64_t GroupingCurve::Waste(const Level& level, int64_t slots) {
+  const auto filled = static_cast<size_t>(std::min(slots, level.size()));
+  return slots * kWholeGroup - level.shares[filled];
 }
 
 }  // namespace odb

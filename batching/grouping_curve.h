@@ -32,9 +32,9 @@ class GroupingCurve {
   const Level& level(size_t price) const { return levels_[price]; }
   // The strictest level with `num_groups` groups, or the last, which holds every sample.
   const Level& LevelFor(int64_t num_groups) const;
-  // What `num_groups` slots of a rank leave of kWholeGroup each; all of it where a slot stays
-  // empty.
-  int64_t Waste(int64_t num_groups) const;
+  // What that many slots leave of kWholeGroup each with the first groups of a level; all of it
+  // where a slot stays empty.
+  static int64_t Waste(const Level& level, int64_t slots);
 
  private:
   std::array<Level, kPrices.size()> levels_;

@@ -133,7 +133,7 @@ TEST_CASE("GroupingCurve: groups that must go come first, then the fullest", "[b
   // At the whole price the one that must go takes the company it can get.
   CHECK(curve.LevelFor(1).groups == std::vector<GroupRun>{{0, 3}, {6, 8}});
   // Nine slots for four groups: five and what the four leave stay empty.
-  CHECK(curve.Waste(9) == 9 * kWholeGroup - window.share_before.back());
+  CHECK(GroupingCurve::Waste(all, 9) == 9 * kWholeGroup - window.share_before.back());
 }
 
 }  // namespace

@@ -187,7 +187,7 @@ void TimePlans(Json* json) {
   row("sorting 1024 samples", TimeOf(101, [&] { return AscendingByLength(one[0].window).size(); }));
   const SortedWindow sorted = SortWindow(one[0].window, limits);
   row("grouping curve of 1024 sorted samples",
-      TimeOf(101, [&] { return GroupingCurve::Of(sorted, {}).Waste(1); }));
+      TimeOf(101, [&] { return GroupingCurve::Of(sorted, {}).level(0).size(); }));
   PlanOptions options;
   options.policy = Policy::kBalanced;
   options.budget = limits.budget;

@@ -43,6 +43,8 @@ class Links(harness.Case):
         for mark in marks:
             with open(mark, encoding="utf-8") as handle:
                 self.trainers.append(int(harness.wait_until("a pid in the mark", handle.read)))
+        for number in range(2):
+            self.assertIn("%s %s" % (networks.CABLE[number], networks.ADDRESSES[number]), self.job(number)["interface"])
         return nodes
 
     def resume(self):
@@ -93,6 +95,22 @@ class Links(harness.Case):
         harness.wait_until("the arbiter to open another generation", lambda: self.generations(0) > before, 40)
         self.networks.restore()
         self.assert_whole(self.finish_all(nodes))
+
+    def test_a_cable_out_for_good_is_one_error_on_each_node_that_names_the_other(self):
+        nodes = self.run_to_marks("2s")
+        self.networks.cut()
+        self.resume()
+        ranks = self.finish_all(nodes)
+        # Not the deadline of a trainer, which would come later and name nobody.
+        self.assertEqual({rank["error"]["code"] for rank in ranks}, {"UNAVAILABLE"})
+        errors = [rank["error"]["text"] for rank in ranks]
+        print("named: %s | %s" % (errors[0], errors[2]))
+        self.assertEqual(errors[0], errors[1])
+        self.assertEqual(errors[2], errors[3])
+        for error, lost in ((errors[0], ("node 1", "ranks 2, 3")), (errors[2], ("node 0", "ranks 0, 1"))):
+            for part in lost:
+                self.assertIn(part, error)
+        self.assert_nothing_left()
 
 
 if __name__ == "__main__":

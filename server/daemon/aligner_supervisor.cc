@@ -214,15 +214,16 @@ bool AlignerSupervisor::AllEndedLocked() const {
 
 void AlignerSupervisor::WaitForChange() {
   std::vector<pollfd> fds = {{wake_.fd(), POLLIN, 0}};
-  absl::Time until = absl::Now() + kLookInterval;
+  const absl::Time now = absl::Now();
+  absl::Time until = now + kLookInterval;
   {
     MutexLock lock(&mutex_);
-    until = std::min(until, std::max(stop_deadline_, absl::Now()));
+    if (stop_deadline_ > now) until = std::min(until, stop_deadline_);
     for (const auto& [rank, aligner] : aligners_) {
       if (aligner.process == nullptr) {
         if (!stopping_) until = std::min(until, aligner.start_at);
       } else if (aligner.process->exit_status().has_value()) {
-        until = absl::Now();
+        until = now;
       } else {
         // Readable a moment before the status is there: then the wait is short.
         fds.push_back({aligner.process->pidfd(), POLLIN, 0});

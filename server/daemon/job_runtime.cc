@@ -178,9 +178,13 @@ absl::Status JobRuntime::Join(Rank rank) {
       Fail(here);
       return here;
     }
-    ASSIGN_OR_RETURN(auto runtime, MakeRank(rank));
+    absl::StatusOr<std::unique_ptr<RankRuntime>> runtime = MakeRank(rank);
+    if (!runtime.ok()) {
+      Fail(runtime.status());  // or the others would wait for this rank until attach_timeout
+      return runtime.status();
+    }
     MutexLock lock(&mutex_);
-    ranks_[rank].runtime = std::move(runtime);
+    ranks_[rank].runtime = *std::move(runtime);
   }
   RankRuntime* runtime = nullptr;
   {

@@ -46,6 +46,20 @@ TEST_CASE("JobTable: a trainer that comes late to a failed job gets its error", 
   CHECK(f.keys.size() == 1);
 }
 
+TEST_CASE("JobTable: a rank that cannot be made fails its job, for the others as well",
+          "[job_table]") {
+  Fixture f;
+  Sleeper first(f.spawner.get());
+  Sleeper second(f.spawner.get());
+  REQUIRE(f.Open(f.Request(0, 2, first.pid(), first.start_time())).ok());
+  f.no_rank = absl::FailedPreconditionError("none of the 3 records gives a valid sample");
+
+  const auto refused = f.Open(f.Request(1, 2, second.pid(), second.start_time()));
+
+  CHECK(refused.status().message() == "none of the 3 records gives a valid sample");
+  CHECK(f.AlignmentLog().back() == "fail none of the 3 records gives a valid sample");
+}
+
 TEST_CASE("JobTable: a late trainer that was told may try again", "[job_table]") {
   Fixture f;
   Sleeper late(f.spawner.get());

@@ -228,6 +228,7 @@ struct Fixture {
     node.estimated_steps = 7;
     node.make_rank = [this](const RankRuntime::Options& options,
                             const RankRuntime::Dependencies& dependencies) {
+      if (!no_rank.ok()) return absl::StatusOr<std::unique_ptr<RankRuntime>>(no_rank);
       auto rank = std::make_unique<FakeRank>(options, dependencies);
       ranks.push_back(rank.get());
       return absl::StatusOr<std::unique_ptr<RankRuntime>>(std::move(rank));
@@ -284,6 +285,7 @@ struct Fixture {
   std::vector<std::string> alignment;
   std::vector<std::string> keys;
   std::vector<FakeRank*> ranks;
+  absl::Status no_rank;  // if not OK: why no further rank can be made
   std::vector<FakeAlignment*> alignments;
   JobTable table;
 };

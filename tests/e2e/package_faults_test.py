@@ -91,7 +91,7 @@ class PackageFaults(harness.Case):
 
     def test_f7c_records_without_the_wanted_keys_are_no_quiet_empty_epoch(self):
         self.write(200, bad=range(200), line=b'{"text": "no conversation"}')
-        ranks = self.train(1, self.flags("--drain-timeout", "2s"), {"expect_error": True})
+        ranks = self.train(1, self.flags(), {"expect_error": True})
         self.assertIn("none of the 200 records", ranks[0]["error"]["text"])
         self.assertIn("unknown_format", ranks[0]["error"]["text"])
 

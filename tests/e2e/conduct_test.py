@@ -40,8 +40,8 @@ class Conduct(harness.Case):
         ranks = self.train(2, self.flags, options)
         texts = [r["error"]["text"] for r in ranks]
         self.assertEqual(texts[0], texts[1])
-        for part in ("rank 0", "rank 1", "3", "4"):
-            self.assertIn(part, texts[0])
+        # Rank 1 may be told while it still waits for its fourth step, above all if that is one of another round.
+        self.assertRegex(texts[0], "rank 0 took 3 steps.*rank 1 took (4 steps|3 steps and asks for another)")
 
     def test_two_jobs_on_one_node(self):
         other = self.path("other.jsonl")

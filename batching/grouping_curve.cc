@@ -38,12 +38,27 @@ GroupingCurve::Level MakeLevel(const SortedWindow& window, const std::vector<Gro
 
 GroupingCurve GroupingCurve::Of(const SortedWindow& window, const std::vector<bool>& must) {
   GroupingCurve curve;
-  std::array<std::vector<GroupRun>, kPrices.size()> groups;
-  PartitionWindow(window, kPrices, must, absl::MakeSpan(groups));
-  for (size_t i = 0; i < kPrices.size(); ++i) {
-    curve.levels_[i] = MakeLevel(window, groups[i], must);
-  }
+  curve.AddLevels(window, must, 0, kPrices.size());
   return curve;
+}
+
+GroupingCurve GroupingCurve::AtHighestPrice(const SortedWindow& window,
+                                            const std::vector<bool>& must) {
+  GroupingCurve curve;
+  curve.AddLevels(window, must, 0, 1);
+  return curve;
+}
+
+void GroupingCurve::AddLowerPrices(const SortedWindow& window, const std::vector<bool>& must) {
+  AddLevels(window, must, 1, kPrices.size());
+}
+
+void GroupingCurve::AddLevels(const SortedWindow& window, const std::vector<bool>& must,
+                              size_t first, size_t last) {
+  std::array<std::vector<GroupRun>, kPrices.size()> groups;
+  PartitionWindow(window, absl::MakeConstSpan(kPrices).subspan(first, last - first), must,
+                  absl::MakeSpan(groups));
+  for (size_t i = first; i < last; ++i) levels_[i] = MakeLevel(window, groups[i - first], must);
 }
 
 const GroupingCurve::Level& GroupingCurve::LevelFor(int64_t num_groups) const {

@@ -28,6 +28,9 @@ class GroupingCurve {
 
   // `must` as in PartitionWindow. O(samples + groups log groups).
   static GroupingCurve Of(const SortedWindow& window, const std::vector<bool>& must);
+  // In two parts: at the highest price alone, and at all others.
+  static GroupingCurve AtHighestPrice(const SortedWindow& window, const std::vector<bool>& must);
+  void AddLowerPrices(const SortedWindow& window, const std::vector<bool>& must);
 
   const Level& level(size_t price) const { return levels_[price]; }
   // The strictest level with `num_groups` groups, or the last, which holds every sample.
@@ -37,6 +40,9 @@ class GroupingCurve {
   static int64_t Waste(const Level& level, int64_t slots);
 
  private:
+  void AddLevels(const SortedWindow& window, const std::vector<bool>& must, size_t first,
+                 size_t last);
+
   std::array<Level, kPrices.size()> levels_;
 };
 

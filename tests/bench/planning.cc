@@ -159,6 +159,7 @@ std::vector<Offer> MakeOffers(int64_t num_ranks, int64_t num_samples) {
     sample.id_hash = i;
     offers[i % offers.size()].window.push_back(sample);
     offers[i % offers.size()].header.state = OfferState::kReady;
+    offers[i % offers.size()].header.unread = 100 * num_samples;  // in the middle of an epoch
   }
   return offers;
 }

@@ -13,5 +13,5 @@ mkdir -p out/bin out/lib out/python/odbd
 install -m 755 "$bin/server/daemon/odbd" "$bin/aligner/daemon/odb-aligner" "$bin/client/odbctl/odbctl" \
   "$bin/client/odbrun/odbrun" out/bin/
 install -m 755 "$bin/client/c_api/libodb_client.so" out/lib/
-install -m 644 client/python/odbd/*.py out/python/odbd/
+install -m 644 client/python/odbd/*.py client/python/odbd/py.typed out/python/odbd/
 echo "build: out/bin/odbd out/bin/odb-aligner out/bin/odbctl out/bin/odbrun out/lib/libodb_client.so out/python/odbd"

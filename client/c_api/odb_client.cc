@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/version.h"
 #include "client/c_api/client_setting.h"
 #include "client/client_options.h"
 #include "client/loss_scale.h"
@@ -89,7 +90,7 @@ odb_step_info ToInfo(const odb::v1::Step& step) {
 
 extern "C" {
 
-const char* odb_version(void) { return "0.1.0"; }
+const char* odb_version(void) { return odb::kOdbVersion; }
 
 odb_client* odb_client_new(void) { return new odb_client; }
 

@@ -14,6 +14,7 @@
 #include "base/os/signals.h"
 #include "base/os/spawner.h"
 #include "base/os/temp_directory.h"
+#include "base/version.h"
 #include "client/odbrun/arguments.h"
 #include "client/odbrun/control_pipe.h"
 #include "client/odbrun/exit_codes.h"
@@ -22,8 +23,6 @@
 
 namespace odb {
 namespace {
-
-constexpr const char* kVersion = "0.1.0";
 
 int Fail(const absl::Status& status, int code) {
   std::fprintf(stderr, "odbrun: %s\n", std::string(status.message()).c_str());
@@ -79,7 +78,7 @@ int Main(const std::vector<std::string>& arguments) {
     return 0;
   }
   if (run->version) {
-    std::printf("odbrun %s\n", kVersion);
+    std::printf("odbrun %s\n", kOdbVersion);
     return 0;
   }
   return RunFront(*run, arguments);

@@ -1,4 +1,5 @@
 #include "server/daemon/daemon.h"
+#include "base/version.h"
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include "base/status_macros.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/rendezvous_address.h"
-#include "server/daemon/version.h"
 
 namespace odb {
 namespace {

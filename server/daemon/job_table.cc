@@ -1,4 +1,5 @@
 #include "server/daemon/job_table.h"
+#include "base/version.h"
 
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -11,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "server/daemon/version.h"
 
 namespace odb {
 namespace {

@@ -25,13 +25,13 @@
 #include "base/os/thread.h"
 #include "base/os/timed_io.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "server/daemon/command_line.h"
 #include "server/daemon/config.h"
 #include "server/daemon/config_text.h"
 #include "server/daemon/daemon.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/node_data.h"
-#include "server/daemon/version.h"
 
 namespace odb {
 namespace {

@@ -2,7 +2,7 @@
 
 namespace odb {
 
-// Of the release; the same in odbd, odb-aligner, odbctl and the client.
+// Of the release: of all programs and of the client, in Python as well (odbd.__version__).
 constexpr char kOdbVersion[] = "0.1.0";
 
 }  // namespace odb

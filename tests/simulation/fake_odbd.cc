@@ -20,11 +20,14 @@ bool Same(const LocalState& a, const LocalState& b) {
 
 }  // namespace
 
-FakeOdbd::FakeOdbd(const Options& options, Simulator* simulator, History* history)
+FakeOdbd::FakeOdbd(const Options& options, const Dependencies& deps)
     : options_(options),
-      simulator_(simulator),
-      history_(history),
-      pipeline_(options.rank, options.scenario) {}
+      simulator_(deps.simulator),
+      history_(deps.history),
+      pipeline_({options.rank, options.scenario, options.sabotage}, deps.memo, deps.handover,
+                deps.history) {
+  deps.handover->Join(options.rank, [this] { Update(); });
+}
 
 void FakeOdbd::Connect(std::function<void(OdbdMessage)> send) {
   send_ = std::move(send);
@@ -40,6 +43,7 @@ ResumeState FakeOdbd::Open(Generation generation) {
       planned_offer_->window.size() > 1) {
     planned_offer_->window.pop_back();
   }
+  if (options_.sabotage == Sabotage::kRepeatStep) pipeline_.RepeatLastStep();
   ResumeState resume;
   resume.last_completed_round = last_completed_;
   resume.stored_plan_digest = stored_digest_;
@@ -54,50 +58,46 @@ bool FakeOdbd::IsOld(Generation generation) const {
   return options_.sabotage != Sabotage::kNoFence;
 }
 
-void FakeOdbd::OnDeliver(const DeliverGathered& deliver) {
-  if (IsOld(deliver.generation)) return;
-  if (deliver.round != last_completed_.next()) {
+void FakeOdbd::OnDeliver(const GatheredMessage& gathered) {
+  if (IsOld(gathered.generation)) return;
+  if (gathered.round != last_completed_.next()) {
     return history_->Violation(absl::StrCat("rank ", options_.rank.value(), " was delivered round ",
-                                            deliver.round.value(), " after round ",
+                                            gathered.round.value(), " after round ",
                                             last_completed_.value()));
   }
-  Gathered gathered;
-  gathered.generation = deliver.generation;
-  gathered.round = deliver.round;
-  gathered.decision = deliver.decision;
-  gathered.offers = deliver.offers;
-  planned_offer_ = deliver.offers[static_cast<size_t>(options_.rank.value())];
-  gathered_ = std::move(gathered);
+  planned_offer_ = (*gathered.offers)[static_cast<size_t>(options_.rank.value())];
+  gathered_ = Gathered{gathered, nullptr, 0};
   simulator_->After(simulator_->Between(absl::ZeroDuration(), absl::Milliseconds(2)),
-                    [this, generation = deliver.generation] { Plan(generation); });
+                    [this, generation = gathered.generation] { MakePlan(generation); });
   Update();
 }
 
-void FakeOdbd::Plan(Generation generation) {
-  if (!gathered_.has_value() || gathered_->generation != generation) return;
-  if (gathered_->decision == DecisionKind::kAbandon) {
-    gathered_->digest = AbandonDigestOf(gathered_->round);
+void FakeOdbd::MakePlan(Generation generation) {
+  if (!gathered_.has_value() || gathered_->message.generation != generation) return;
+  const RoundId round = gathered_->message.round;
+  if (gathered_->message.decision == DecisionKind::kAbandon) {
+    gathered_->digest = AbandonDigestOf(round);
   } else {
-    absl::StatusOr<odb::Plan> plan = pipeline_.MakePlanOf(gathered_->round, gathered_->offers);
+    absl::StatusOr<SharedPlan> plan = pipeline_.MakePlanOf(round, gathered_->message.offers);
     if (!plan.ok()) return history_->Violation(plan.status().ToString());
-    gathered_->plan = std::move(*plan);
-    gathered_->digest = gathered_->plan.digest;
+    gathered_->plan = *std::move(plan);
+    gathered_->digest = gathered_->plan->digest;
   }
   const Scenario& scenario = *options_.scenario;
   if (scenario.ending == Ending::kDivergence && scenario.culprit == options_.rank &&
       last_completed_.value() >= scenario.culprit_after) {
     ++gathered_->digest;
   }
-  history_->OnPlanned(options_.rank, gathered_->round, gathered_->digest);
-  const PlannedMessage planned = {generation, gathered_->round, gathered_->digest};
+  history_->OnPlanned(options_.rank, round, gathered_->digest);
+  const PlannedMessage planned = {generation, round, gathered_->digest};
   if (options_.sabotage == Sabotage::kReleaseBeforeConfirm) Complete();
   if (send_) send_(planned);
 }
 
 void FakeOdbd::OnRelease(const ReleaseRound& release) {
   if (IsOld(release.generation) || options_.sabotage == Sabotage::kReleaseBeforeConfirm) return;
-  if (!gathered_.has_value() || gathered_->round != release.round ||
-      gathered_->decision != release.decision || gathered_->digest != release.plan_digest) {
+  if (!gathered_.has_value() || gathered_->message.round != release.round ||
+      gathered_->message.decision != release.decision || gathered_->digest != release.plan_digest) {
     return history_->Violation(absl::StrCat("rank ", options_.rank.value(), " was released round ",
                                             release.round.value(), " as it was not planned"));
   }
@@ -106,17 +106,18 @@ void FakeOdbd::OnRelease(const ReleaseRound& release) {
 
 void FakeOdbd::Complete() {
   const Gathered gathered = std::move(*gathered_);
+  const GatheredMessage& message = gathered.message;
   gathered_.reset();
-  history_->OnReleased(options_.rank,
-                       {gathered.generation, gathered.round, gathered.decision, gathered.digest});
-  last_completed_ = gathered.round;
+  history_->OnReleased(options_.rank, pipeline_.epoch(),
+                       {message.generation, message.round, message.decision, gathered.digest});
+  last_completed_ = message.round;
   stored_digest_ = gathered.digest;
   stored_offer_ = std::exchange(planned_offer_, std::nullopt);
   offer_.reset();
-  if (gathered.decision == DecisionKind::kAbandon) {
+  if (message.decision == DecisionKind::kAbandon) {
     AfterAbandon();
   } else {
-    pipeline_.Apply(gathered.plan, gathered.offers);
+    pipeline_.Apply(message.round, *gathered.plan, *message.offers);
   }
   Update();
 }
@@ -181,7 +182,7 @@ void FakeOdbd::Update() {
   }
   SendState();
   if (offer_.has_value() || gathered_.has_value() || closing_ != ClosingReason::kNone) return;
-  offer_ = pipeline_.TryOffer(options_.sabotage == Sabotage::kPartialWindow);
+  offer_ = pipeline_.TryOffer();
   if (!offer_.has_value()) return;
   offer_->header.round = last_completed_.next();
   offer_->header.position = position_;
@@ -196,12 +197,14 @@ void FakeOdbd::SendState() {
 }
 
 void FakeOdbd::ServeTrainer() {
-  if (!asked_) return;
+  if (!asked_ || (failed_ && options_.sabotage != Sabotage::kServeAfterError)) return;
   std::optional<DeliveredStep> step = pipeline_.TakeStep();
-  if (!step.has_value() && !pipeline_.ended()) return;
+  if (!step.has_value() && !pipeline_.all_taken()) return;
   if (step.has_value()) ++position_;
-  simulator_->After(absl::Microseconds(50), [done = std::exchange(asked_, nullptr),
-                                             step = std::move(step)] { done(step); });
+  simulator_->After(absl::Microseconds(50),
+                    [this, done = std::exchange(asked_, nullptr), step = std::move(step)] {
+                      if (!failed_ || options_.sabotage == Sabotage::kServeAfterError) done(step);
+                    });
 }
 
 LocalState FakeOdbd::CurrentState() const {

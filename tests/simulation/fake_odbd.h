@@ -11,7 +11,9 @@
 #include "base/ids.h"
 #include "batching/plan.h"
 #include "tests/simulation/fake_pipeline.h"
+#include "tests/simulation/handover.h"
 #include "tests/simulation/history.h"
+#include "tests/simulation/plan_memo.h"
 #include "tests/simulation/sabotage.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/simulator.h"
@@ -26,6 +28,14 @@ struct PlannedMessage {
 };
 using OdbdMessage = std::variant<LocalState, Offer, PlannedMessage>;
 
+// DeliverGathered, with the table as all ranks share it.
+struct GatheredMessage {
+  Generation generation;
+  RoundId round;
+  DecisionKind decision = DecisionKind::kPlan;
+  OfferTable offers;
+};
+
 // What one rank's odbd does around alignment, by the rules of effects.h: holds all lasting state,
 // plans with the real MakePlan, and serves one trainer.
 //
@@ -38,15 +48,23 @@ class FakeOdbd {
     const Timing* timing = nullptr;
     Sabotage sabotage = Sabotage::kNone;
   };
-  FakeOdbd(const Options& options, Simulator* simulator, History* history);
+  struct Dependencies {
+    Simulator* simulator = nullptr;
+    History* history = nullptr;
+    PlanMemo* memo = nullptr;
+    Handover* handover = nullptr;  // of its node
+  };
+  FakeOdbd(const Options& options, const Dependencies& deps);
 
   // An aligner came (again): `send` receives what is true now and every change of it.
   void Connect(std::function<void(OdbdMessage)> send);
   void Disconnect() { send_ = nullptr; }
   // From now on older generations are not listened to.
   ResumeState Open(Generation generation);
-  void OnDeliver(const DeliverGathered& deliver);
+  void OnDeliver(const GatheredMessage& gathered);
   void OnRelease(const ReleaseRound& release);
+  // The job's one error: its trainer gets nothing more.
+  void Fail() { failed_ = true; }
 
   // The trainer's calls. One at a time; `done` is called later.
   void BeginEpoch(int64_t epoch);
@@ -56,19 +74,17 @@ class FakeOdbd {
   void LoseTrainer();
 
   bool session_is_closed() const { return session_is_closed_; }
+  RoundId last_completed() const { return last_completed_; }
 
  private:
   struct Gathered {
-    Generation generation;
-    RoundId round;
-    DecisionKind decision = DecisionKind::kPlan;
-    std::vector<Offer> offers;
-    Plan plan;
+    GatheredMessage message;
+    SharedPlan plan;  // kPlan, once it is made
     uint64_t digest = 0;
   };
 
   void Preprocess(int64_t epoch);
-  void Plan(Generation generation);
+  void MakePlan(Generation generation);
   void Complete();
   void AfterAbandon();
   // Something changed: offers, hands out, ends what can end, and tells the aligner.
@@ -98,6 +114,7 @@ class FakeOdbd {
   int64_t position_ = 0;
   ClosingReason closing_ = ClosingReason::kNone;
   bool session_is_closed_ = false;
+  bool failed_ = false;
   std::function<void(std::optional<DeliveredStep>)> asked_;
   std::function<void()> break_done_;
 };

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 namespace odb {
 
 FakeTrainer::FakeTrainer(Rank rank, const Scenario* scenario, const Timing* timing,
@@ -18,10 +16,11 @@ FakeTrainer::FakeTrainer(Rank rank, const Scenario* scenario, const Timing* timi
       history_(history) {}
 
 void FakeTrainer::Start() {
-  simulator_->After(10 * StepTime(), [this] { BeginEpoch(0); });
+  simulator_->After(StepTime(), [this] { BeginEpoch(0); });
 }
 
 void FakeTrainer::BeginEpoch(int64_t epoch) {
+  if (!alive_) return;
   epoch_ = epoch;
   num_taken_ = 0;
   odbd_->BeginEpoch(epoch);
@@ -29,6 +28,7 @@ void FakeTrainer::BeginEpoch(int64_t epoch) {
 }
 
 void FakeTrainer::NextStep() {
+  if (!alive_) return;
   if (scenario_->ending == Ending::kTrainerLost && scenario_->culprit == rank_ &&
       num_taken_all_ == scenario_->culprit_after) {
     return odbd_->LoseTrainer();
@@ -40,14 +40,9 @@ void FakeTrainer::NextStep() {
 }
 
 void FakeTrainer::OnStep(std::optional<DeliveredStep> step) {
+  if (!alive_) return;
   if (!step.has_value()) return EpochOver();
   const int64_t index = step->index;
-  if (history_->tracing()) {
-    history_->Trace(
-        absl::StrCat(absl::FormatTime("%M:%E6S", simulator_->now(), absl::UTCTimeZone()), " rank ",
-                     rank_.value(), " takes step ", index, " of epoch ", epoch_, ": ",
-                     step->samples.size(), " samples"));
-  }
   history_->OnStep(rank_, std::move(*step));
   ++num_taken_;
   ++num_taken_all_;
@@ -59,7 +54,8 @@ void FakeTrainer::OnStep(std::optional<DeliveredStep> step) {
 
 void FakeTrainer::EpochOver() {
   const int64_t next = epoch_ + 1;
-  simulator_->After(5 * StepTime(), [this, next] {
+  simulator_->After(StepTime(), [this, next] {
+    if (!alive_) return;
     if (next < static_cast<int64_t>(scenario_->epochs.size())) return BeginEpoch(next);
     odbd_->CloseSession();
   });
@@ -68,7 +64,7 @@ void FakeTrainer::EpochOver() {
 absl::Duration FakeTrainer::StepTime() {
   if (timing_->long_pause_one_in > 0 &&
       simulator_->OneIn(static_cast<uint64_t>(timing_->long_pause_one_in))) {
-    return kLongPause;
+    return timing_->long_pause();
   }
   const absl::Duration time = timing_->step_time[static_cast<size_t>(rank_.value())];
   return simulator_->Between(time / 2, 2 * time);

@@ -43,6 +43,8 @@ class FakeTrainer {
               FakeOdbd* odbd, StepBarrier* barrier, History* history);
 
   void Start();
+  // The process is gone.
+  void Kill() { alive_ = false; }
 
  private:
   void BeginEpoch(int64_t epoch);
@@ -58,6 +60,7 @@ class FakeTrainer {
   FakeOdbd* const odbd_;
   StepBarrier* const barrier_;
   History* const history_;
+  bool alive_ = true;
   int64_t epoch_ = 0;
   int64_t num_taken_ = 0;      // steps of this epoch
   int64_t num_taken_all_ = 0;  // steps of all epochs

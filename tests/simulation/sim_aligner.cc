@@ -38,11 +38,11 @@ void SimAligner::OnOdbd(OdbdMessage message) {
   }
 }
 
-void SimAligner::OnExchange(ExchangeId id, std::optional<ExchangeTable> table) {
+void SimAligner::OnExchange(ExchangeId id, std::optional<ExchangeTable> table,
+                            std::optional<Rank> suspected) {
   if (!alive_) return;
   if (!table.has_value()) {
-    return Carry(
-        machine_.OnExchangeFailed(simulator_->now(), id, "connection reset", std::nullopt));
+    return Carry(machine_.OnExchangeFailed(simulator_->now(), id, "connection reset", suspected));
   }
   if (std::holds_alternative<std::vector<Offer>>(*table) && Dies(CrashPoint::kGathered)) return;
   if (std::holds_alternative<std::vector<ConfirmRecord>>(*table) && Dies(CrashPoint::kAgreed)) {
@@ -72,7 +72,8 @@ void SimAligner::Carry(std::vector<Effect> effects) {
     if (auto* timer = std::get_if<SetTimer>(&effect)) {
       SetTimerAt(timer->at);
     } else if (machine_.generation() < open_) {
-      continue;  // odbd has opened another mesh: this one's words do not count any more
+      continue;  // odbd has opened another mesh: this one's words do not count
+                 // any more
     } else if (auto* start = std::get_if<StartExchange>(&effect)) {
       CarryStart(std::move(*start));
     } else {
@@ -95,7 +96,8 @@ void SimAligner::CarryStart(StartExchange start) {
 
 void SimAligner::SetTimerAt(absl::Time at) {
   const int64_t timer = ++timer_;
-  if (at == absl::InfiniteFuture()) return;
+  if (at == absl::InfiniteFuture() || sabotage_ == Sabotage::kNoTimer) return;
+  if (sabotage_ == Sabotage::kLateTimer) at += 30 * options_.exchange_timeout;
   simulator_->At(at, [this, timer] {
     if (alive_ && timer == timer_) Carry(machine_.OnTick(simulator_->now()));
   });

@@ -17,7 +17,7 @@
 namespace odb {
 
 // One life of an aligner process: the real machine, and a driver that carries out its effects by
-// the rules of effects.h. Dies at the crash points that `Host::dies` says.
+// the rules of effects.h. Dies at the crash points that `Host::Dies` says.
 //
 // Ownership: outlives its death, so that what is under way finds it dead. Threads: one.
 class SimAligner {
@@ -34,10 +34,12 @@ class SimAligner {
   SimAligner(const AlignmentMachine::Options& options, Simulator* simulator, Host* host,
              Sabotage sabotage);
 
-  void OnOpen(Generation generation, ResumeState resume);  // from odbd: build this mesh
-  void OnMesh(Generation generation);                      // it stands
+  void OnOpen(Generation generation,
+              ResumeState resume);     // from odbd: build this mesh
+  void OnMesh(Generation generation);  // it stands
   void OnOdbd(OdbdMessage message);
-  void OnExchange(ExchangeId id, std::optional<ExchangeTable> table);
+  // Empty table: it failed, perhaps because of `suspected`.
+  void OnExchange(ExchangeId id, std::optional<ExchangeTable> table, std::optional<Rank> suspected);
 
   void Kill() { alive_ = false; }
   bool alive() const { return alive_; }

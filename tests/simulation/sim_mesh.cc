@@ -38,7 +38,7 @@ void SimMesh::Post(Rank rank, ExchangeId id, const ExchangeRecord& record, Done 
   slot.done = std::move(done);
   slot.posted = true;
   ++exchange.num_posted;
-  if (broken_) return Break(id, static_cast<size_t>(rank.value()));
+  if (broken_) return Break(id, static_cast<size_t>(rank.value()), std::nullopt);
   if (exchange.num_posted < exchange.slots.size()) return;
   exchange.table = Decode(exchange);
   for (size_t peer = 0; peer < exchange.slots.size(); ++peer) {
@@ -54,33 +54,48 @@ void SimMesh::Leave(Rank rank) {
   broken_ = true;
   for (size_t at = 0; at < exchanges_.size(); ++at) {
     const ExchangeId id = {options_.generation, static_cast<int64_t>(at)};
+    if (exchanges_[at].slots.empty()) continue;
     exchanges_[at].slots[static_cast<size_t>(rank.value())].done = nullptr;
     for (size_t peer = 0; peer < exchanges_[at].slots.size(); ++peer) {
       // Complete: whoever has all the bytes already may still see it so.
       if (exchanges_[at].table.has_value() && simulator_->OneIn(2)) continue;
-      Break(id, peer);
+      Break(id, peer, rank);
     }
   }
 }
 
+SimMesh::Done SimMesh::TakeDone(ExchangeId id, size_t rank) {
+  Exchange& exchange = exchanges_[static_cast<size_t>(id.sequence)];
+  if (exchange.slots.empty()) return nullptr;
+  return std::exchange(exchange.slots[rank].done, nullptr);
+}
+
 // Fails what `rank` waits for, or never answers it.
-void SimMesh::Break(ExchangeId id, size_t rank) {
-  Slot& slot = exchanges_[static_cast<size_t>(id.sequence)].slots[rank];
-  if (!slot.done) return;
-  const Done done = std::exchange(slot.done, nullptr);
-  if (simulator_->OneIn(4)) return;
+void SimMesh::Break(ExchangeId id, size_t rank, std::optional<Rank> suspected) {
+  const Done done = TakeDone(id, rank);
+  if (!done || simulator_->OneIn(4)) return;
+  if (simulator_->OneIn(4)) suspected.reset();
   simulator_->After(simulator_->Between(absl::ZeroDuration(), absl::Milliseconds(20)),
-                    [done, id] { done(id, std::nullopt); });
+                    [done, id, suspected] { done(id, std::nullopt, suspected); });
 }
 
 void SimMesh::Answer(ExchangeId id, size_t rank) {
   Exchange& exchange = exchanges_[static_cast<size_t>(id.sequence)];
-  Slot& slot = exchange.slots[rank];
-  if (!slot.done) return;
+  const bool is_last = ++exchange.num_answered == exchange.slots.size();
+  std::optional<ExchangeTable> table;
+  if (is_last) {
+    table = std::exchange(exchange.table, std::nullopt);
+  } else {
+    table = exchange.table;
+  }
   const int64_t lost = options_.timing->link_failure_one_in;
-  if (lost > 0 && simulator_->OneIn(static_cast<uint64_t>(lost))) return Break(id, rank);
-  const Done done = std::exchange(slot.done, nullptr);
-  done(id, exchange.table);
+  if (lost > 0 && exchange.slots[rank].done && simulator_->OneIn(static_cast<uint64_t>(lost))) {
+    history_->OnResultLost();
+    Break(id, rank, std::nullopt);
+  }
+  const Done done = TakeDone(id, rank);
+  if (is_last) exchange.slots = {};
+  if (done) done(id, std::move(table), std::nullopt);
 }
 
 std::string SimMesh::Encode(const ExchangeRecord& record) const {

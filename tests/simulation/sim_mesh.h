@@ -30,8 +30,8 @@ namespace odb {
 // Threads: one, on the simulator.
 class SimMesh : public std::enable_shared_from_this<SimMesh> {
  public:
-  // Empty table: the exchange failed.
-  using Done = std::function<void(ExchangeId, std::optional<ExchangeTable>)>;
+  // Empty table: the exchange failed, perhaps because of the rank.
+  using Done = std::function<void(ExchangeId, std::optional<ExchangeTable>, std::optional<Rank>)>;
   struct Options {
     Generation generation;
     const Scenario* scenario = nullptr;
@@ -55,7 +55,8 @@ class SimMesh : public std::enable_shared_from_this<SimMesh> {
     size_t kind = 0;
     std::vector<Slot> slots;  // [rank]
     size_t num_posted = 0;
-    std::optional<ExchangeTable> table;
+    size_t num_answered = 0;
+    std::optional<ExchangeTable> table;  // complete; dropped when everybody has it
   };
 
   std::string Encode(const ExchangeRecord& record) const;
@@ -63,7 +64,9 @@ class SimMesh : public std::enable_shared_from_this<SimMesh> {
   template <typename Record, typename DecodeOne>
   std::optional<ExchangeTable> DecodeAll(const Exchange& exchange, DecodeOne decode_one);
   void Answer(ExchangeId id, size_t rank);
-  void Break(ExchangeId id, size_t rank);
+  void Break(ExchangeId id, size_t rank, std::optional<Rank> suspected);
+  // Takes what `rank` waits with; drops the exchange after the last.
+  Done TakeDone(ExchangeId id, size_t rank);
 
   const Options options_;
   const RecordCodec codec_;

@@ -140,8 +140,9 @@ TEST_CASE("scope node: an epoch left in a round is abandoned, the next one is wh
 
 TEST_CASE("scope node: a rank that dies ends its neighbour, and no sample stays in flight",
           "[delivery]") {
-  RankWorld world(NodeWorld(AnyPolicy(),
-                            {SkewedLengths(150, 1, 400, 1), SkewedLengths(90, 1, 400, 2)}, {0, 0}));
+  // Far more steps than can be planned ahead of the rank that dies at its fifth.
+  RankWorld world(NodeWorld(
+      AnyPolicy(), {SkewedLengths(3000, 1, 400, 1), SkewedLengths(2000, 1, 400, 2)}, {0, 0}));
 
   const auto results = world.Run([&](FakeTrainer* trainer, Rank rank) {
     if (rank == Rank(0)) return trainer->RunEpoch(Epoch(0));

@@ -104,6 +104,13 @@ void FakeOdbd::OnRelease(const ReleaseRound& release) {
   Complete();
 }
 
+void FakeOdbd::Fail() {
+  failed_ = true;
+  if (options_.sabotage != Sabotage::kServeAfterError) return;
+  pipeline_.RepeatLastStep();
+  Update();
+}
+
 void FakeOdbd::Complete() {
   const Gathered gathered = std::move(*gathered_);
   const GatheredMessage& message = gathered.message;

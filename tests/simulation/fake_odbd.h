@@ -64,7 +64,7 @@ class FakeOdbd {
   void OnDeliver(const GatheredMessage& gathered);
   void OnRelease(const ReleaseRound& release);
   // The job's one error: its trainer gets nothing more.
-  void Fail() { failed_ = true; }
+  void Fail();
 
   // The trainer's calls. One at a time; `done` is called later.
   void BeginEpoch(int64_t epoch);

@@ -150,7 +150,7 @@ std::optional<DeliveredStep> FakePipeline::TakeStep() {
   }
   DeliveredStep step = std::move(first.step);
   steps_.pop_front();
-  if (options_.sabotage == Sabotage::kRepeatStep) last_taken_ = step;
+  if (options_.sabotage != Sabotage::kNone) last_taken_ = step;
   return step;
 }
 

@@ -19,7 +19,7 @@ ScenarioFile Drawn(uint64_t seed) {
 }
 
 TEST_CASE("ScenarioText: what is written is read as it was", "[simulation]") {
-  const ScenarioFile file = Drawn(GENERATE(range(1, 60)));
+  const ScenarioFile file = Drawn(GENERATE(range(1, 20)));
   const std::string text = WriteScenario(file);
 
   const absl::StatusOr<ScenarioFile> again = ReadScenario(text);

@@ -36,6 +36,9 @@ std::vector<Pool> MakePools(absl::Span<const Offer> offers,
       const std::vector<SampleShape>& window = offers[static_cast<size_t>(rank)].window;
       pool.begins.push_back(static_cast<int32_t>(pool.storage.size()));
       pool.storage.insert(pool.storage.end(), window.begin(), window.end());
+      for (size_t i = 0; i < window.size(); ++i) {
+        pool.refs.push_back({rank, static_cast<int32_t>(i)});
+      }
     }
     pool.samples = pool.storage;
   }

@@ -16,15 +16,16 @@ struct Pool {
   std::vector<int32_t> ranks;             // ascending; never empty
   std::vector<int32_t> begins;            // [i] pool position of the first sample of ranks[i]
   absl::Span<const SampleShape> samples;  // by pool position
-  std::vector<SampleShape> storage;       // behind `samples` where there are several ranks
+  // Where there are several ranks: what is behind `samples`, and where each of them is.
+  std::vector<SampleShape> storage;
+  std::vector<SampleRef> refs;
 
   int64_t num_ranks() const { return static_cast<int64_t>(ranks.size()); }
   int64_t largest_window() const;
-  // Of a pool position. O(ranks of the pool).
+  // Of a pool position.
   SampleRef RefOf(int32_t position) const {
-    size_t i = ranks.size() - 1;
-    while (begins[i] > position) --i;
-    return {ranks[i], position - begins[i]};
+    if (refs.empty()) return {ranks[0], position};
+    return refs[static_cast<size_t>(position)];
   }
 };
 

@@ -24,6 +24,9 @@ constexpr int64_t kRoundCost = kWholeGroup / 4;
 // 1 / (4 x 16) of the steps.
 constexpr int64_t kEnoughSteps = 16;
 
+// More unread samples of a rank than this count as so many: sums of shares then stay in range.
+constexpr int64_t kManyUnread = int64_t{1} << 30;
+
 struct PoolWork {
   Pool pool;
   SortedWindow sorted;
@@ -54,7 +57,7 @@ std::vector<PoolWork> MakeWork(const PlanOptions& options, absl::Span<const Offe
     work.must = SamplesThatMustGo(options, work.pool, work.sorted);
     work.curve = GroupingCurve::AtHighestPrice(work.sorted, work.must);
     for (const int32_t rank : work.pool.ranks) {
-      const int64_t unread = offers[static_cast<size_t>(rank)].header.unread;
+      const int64_t unread = std::min(offers[static_cast<size_t>(rank)].header.unread, kManyUnread);
       work.unread += unread;
       work.most_unread_of_rank = std::max(work.most_unread_of_rank, unread);
     }

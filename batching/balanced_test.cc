@@ -1,6 +1,7 @@
 // Policy balanced, against what the published rule does with the same samples.
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <cstdint>
 
 #include "batching/epoch_world.h"
 #include "batching/plan.h"
@@ -86,13 +87,32 @@ TEST_CASE("balanced: with scope node an uneven shard is shared out within its no
   CHECK(idle < static_cast<int64_t>(run.steps.size()) / 10);
 }
 
-TEST_CASE("balanced: one window that is all there is goes out at once", "[batching][balanced]") {
-  EpochWorld world = MakeWorld(Policy::kBalanced, {5, 0, 3}, /*window_max=*/64);
+TEST_CASE("balanced: a rank with less left spreads it over the steps of the others",
+          "[batching][balanced]") {
+  // Four samples fill a group: rank 0 needs two steps, rank 2 could do with one.
+  EpochWorld world = MakeWorld(Policy::kBalanced, {}, /*window_max=*/64);
+  world.views = {MakeView({0, 5, 1000, 1000, 1}), {}, MakeView({2, 3, 1000, 1000, 1})};
 
   const EpochRun run = CheckedRun(world);
 
-  CHECK(run.num_rounds <= 6);
-  CHECK(run.steps.front().groups.size() == 3);
+  REQUIRE(run.steps.size() == 2);
+  for (const EmittedStep& step : run.steps) {
+    CHECK_FALSE(step.groups[0].empty());
+    CHECK(step.groups[1].empty());
+    CHECK_FALSE(step.groups[2].empty());
+  }
+}
+
+TEST_CASE("balanced: any number of unread records can be told", "[batching][balanced]") {
+  EpochWorld world = MakeWorld(Policy::kBalanced, {}, /*window_max=*/64);
+  world.views = {MakeView({0, 1, 1000, 1000, 1}), MakeView({1, 8, 1000, 1000, 1})};
+  std::vector<Offer> offers = FirstOffers(world);
+  offers[0].header.unread = INT64_MAX;
+
+  const absl::StatusOr<Plan> plan = MakePlan(world.options, {}, offers);
+
+  REQUIRE(plan.status() == absl::OkStatus());
+  CHECK_FALSE(plan->leftovers[1].empty());  // spread over the many steps that rank 0 still has
 }
 
 TEST_CASE("MakePlan: a sample that is to be alone is, under both policies", "[batching][plan]") {

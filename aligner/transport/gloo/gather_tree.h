@@ -54,6 +54,8 @@ class GatherTree {
 
   // The rank that an error is probably about. After Destroy.
   std::optional<Rank> Suspect(const std::string& message) const;
+  // Whether this rank is the leader of its group; once ConnectGroup was called.
+  bool leads() const { return group().front() == options_.rank; }
   // Whether the error came while this rank waited for a leader, who may only have gone because of
   // somebody else.
   bool waited_for_leader() const { return waited_for_leader_; }
@@ -63,7 +65,6 @@ class GatherTree {
 
  private:
   const std::vector<Rank>& group() const { return options_.shape.groups[group_]; }
-  bool leads() const { return group().front() == options_.rank; }
   bool several_groups() const { return options_.shape.groups.size() > 1; }
 
   GlooMesh::Part Rows(size_t first, size_t count) const;

@@ -7,7 +7,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace odb {
@@ -17,6 +18,43 @@ namespace {
 std::chrono::milliseconds TimeLeft(absl::Time deadline) {
   const absl::Duration left = deadline - absl::Now();
   return std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(left)));
+}
+
+// What Gloo asked for in the store, with the answers: a mesh that cannot be built still knows by
+// which address each member was to be reached.
+class RecordingStore final : public gloo::rendezvous::Store {
+ public:
+  explicit RecordingStore(RendezvousStore* store) : store_(store) {}
+
+  const std::map<std::string, std::vector<char>>& answers() const { return answers_; }
+
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_->set(key, data);
+  }
+  std::vector<char> get(const std::string& key) override {
+    return answers_[key] = store_->get(key);
+  }
+  void wait(const std::vector<std::string>& keys) override { store_->wait(keys); }
+  void wait(const std::vector<std::string>& keys,
+            const std::chrono::milliseconds& timeout) override {
+    store_->wait(keys, timeout);
+  }
+
+ private:
+  RendezvousStore* const store_;
+  std::map<std::string, std::vector<char>> answers_;
+};
+
+// True if `message` names `address`, and not one that only begins like it.
+bool Names(const std::string& message, const std::string& address) {
+  for (size_t at = message.find(address); at != std::string::npos;
+       at = message.find(address, at + 1)) {
+    const size_t end = at + address.size();
+    if (end == message.size() || !absl::ascii_isdigit(static_cast<unsigned char>(message[end]))) {
+      return true;
+    }
+  }
+  return false;
 }
 
 }  // namespace
@@ -34,9 +72,10 @@ void GlooMesh::Connect(const Options& options, RendezvousStore* store) {
   context_ = std::make_shared<gloo::rendezvous::Context>(own, static_cast<int>(members_.size()));
   context_->setTimeout(absl::ToChronoMilliseconds(options.connect_timeout));
   auto device = options.device;
-  context_->connectFullMesh(*store, device);
+  RecordingStore recording(store);
+  const auto read_peers = absl::MakeCleanup([&] { ReadPeerAddresses(own, recording.answers()); });
+  context_->connectFullMesh(recording, device);
   auto buffer = context_->createUnboundBuffer(options.buffer.data(), options.buffer.size());
-  ReadPeerAddresses(own, store);
   MutexLock lock(&mutex_);
   buffer_ = std::move(buffer);
 }
@@ -81,7 +120,7 @@ bool GlooMesh::WaitSent(absl::Time deadline) {
 
 std::optional<Rank> GlooMesh::Suspect(const std::string& message) const {
   for (const auto& [address, rank] : peers_) {
-    if (absl::StrContains(message, address)) return rank;
+    if (Names(message, address)) return rank;
   }
   if (called_for_ >= 0) return members_[called_for_];
   std::optional<Rank> missing;
@@ -108,14 +147,17 @@ void GlooMesh::Abort() {
 }
 
 // Gloo's messages name a peer by the address that it published for us.
-void GlooMesh::ReadPeerAddresses(int own, RendezvousStore* store) {
-  const int size = static_cast<int>(members_.size());
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == own) continue;
-    const std::vector<char> all = store->get(absl::StrCat(peer));
-    const size_t bytes = all.size() / (size - 1);
-    const size_t index = own < peer ? own : own - 1;  // a member has no address for itself
-    const std::vector<char> address(all.begin() + index * bytes, all.begin() + (index + 1) * bytes);
+void GlooMesh::ReadPeerAddresses(int own,
+                                 const std::map<std::string, std::vector<char>>& published) {
+  const size_t others = members_.size() - 1;
+  for (size_t peer = 0; peer < members_.size(); ++peer) {
+    const auto all = published.find(absl::StrCat(peer));
+    if (all == published.end()) continue;  // Gloo did not come to it
+    const size_t bytes = all->second.size() / others;
+    const auto place = static_cast<size_t>(own);
+    const size_t index = place < peer ? place : place - 1;  // no member has an address for itself
+    const auto begin = all->second.begin() + static_cast<ptrdiff_t>(index * bytes);
+    const std::vector<char> address(begin, begin + static_cast<ptrdiff_t>(bytes));
     peers_[gloo::transport::tcp::Address(address).str()] = members_[peer];
   }
 }

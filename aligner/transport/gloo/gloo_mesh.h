@@ -72,7 +72,7 @@ class GlooMesh {
     Part part;
   };
 
-  void ReadPeerAddresses(int own, RendezvousStore* store);
+  void ReadPeerAddresses(int own, const std::map<std::string, std::vector<char>>& published);
   bool HasArrived(const Part& part) const;
 
   std::vector<Rank> members_;

@@ -20,8 +20,10 @@
 namespace odb {
 namespace {
 
-// How long a rank that only saw its leader go waits for the note that says why.
+// How long a leader that only saw another leader go waits for the note that says why. A member that
+// saw its leader go waits longer, since its leader may be waiting for a note as well.
 constexpr absl::Duration kNoteWait = absl::Milliseconds(300);
+constexpr absl::Duration kMemberNoteWait = absl::Milliseconds(900);
 constexpr char kNoteKey[] = "failure";
 
 // "[/build/gloo-x/pair.cc:589] Connection closed by peer" without the bracket.
@@ -218,20 +220,23 @@ ExchangeResult GlooTransport::Exchange(ExchangeKind kind, absl::string_view reco
 
 void GlooTransport::ShareFailure(absl::Status* status, std::optional<Rank>* suspect) const {
   if (!state_->hierarchical || absl::IsCancelled(*status)) return;
-  RendezvousStore store = StoreAt("", absl::Now() + kNoteWait);
   if (absl::IsUnavailable(*status) && state_->tree.waited_for_leader()) {
+    const absl::Duration wait = state_->tree.leads() ? kNoteWait : kMemberNoteWait;
+    RendezvousStore store = StoreAt("", absl::Now() + wait);
     const auto note = store.Fetch({kNoteKey}, store.deadline());
     const size_t space = note.ok() ? note->front().find(' ') : std::string::npos;
-    int64_t rank = 0;
+    int rank = 0;
     if (space != std::string::npos && absl::SimpleAtoi(note->front().substr(0, space), &rank)) {
-      *suspect = rank < 0 ? std::nullopt : std::make_optional(Rank(rank));
+      *suspect = Rank(rank);
       *status = absl::UnavailableError(note->front().substr(space + 1));
       return;
     }
   }
-  const int64_t rank = suspect->has_value() ? (*suspect)->value() : -1;
+  if (!suspect->has_value()) return;
   // Only a help: without it the others name the leader.
-  store.Publish(kNoteKey, absl::StrCat(rank, " ", status->message())).IgnoreError();
+  StoreAt("", absl::Now() + kNoteWait)
+      .Publish(kNoteKey, absl::StrCat((*suspect)->value(), " ", status->message()))
+      .IgnoreError();
 }
 
 void GlooTransport::Close() {

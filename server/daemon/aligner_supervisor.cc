@@ -17,6 +17,8 @@ namespace {
 constexpr absl::Duration kPauseMin = absl::Milliseconds(50);
 // How often silent aligners are looked for.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(500);
+// How often, whether the connection of one that was killed is gone.
+constexpr absl::Duration kLookAgain = absl::Milliseconds(5);
 
 // The first restart comes at once; a lost aligner holds up all ranks.
 absl::Duration PauseAfter(int failures) {
@@ -151,13 +153,21 @@ absl::Status AlignerSupervisor::CountFailure(Rank rank, const std::string& what)
 }
 
 absl::Status AlignerSupervisor::StartDue() {
+  // A silent one that was killed: what it owed must not be laid to the next one, so that starts
+  // only when its connection is known to be gone.
+  const std::vector<Rank> silent = hooks_.silent_ranks();
   std::vector<Rank> due;
   {
     MutexLock lock(&mutex_);
     if (stopping_) return absl::OkStatus();
     const absl::Time now = absl::Now();
-    for (const auto& [rank, aligner] : aligners_) {
-      if (aligner.process == nullptr && aligner.start_at <= now) due.push_back(rank);
+    for (auto& [rank, aligner] : aligners_) {
+      if (aligner.process != nullptr || aligner.start_at > now) continue;
+      if (std::find(silent.begin(), silent.end(), rank) == silent.end()) {
+        due.push_back(rank);
+      } else {
+        aligner.start_at = now + kLookAgain;
+      }
     }
   }
   for (const Rank rank : due) {
@@ -190,6 +200,7 @@ void AlignerSupervisor::KillSilent() {
       MutexLock lock(&mutex_);
       const auto found = aligners_.find(rank);
       if (found == aligners_.end() || found->second.process == nullptr) continue;
+      if (found->second.hung) continue;  // killed, but not reaped yet
       pid = found->second.process->pid();
       found->second.hung = true;
       found->second.process->SignalGroup(SIGKILL).IgnoreError();

@@ -148,7 +148,8 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
 int64_t CostOf(const PlanOptions& options, const PoolWork& work, GroupRun run) {
   const int32_t longest = work.sorted.order[static_cast<size_t>(run.end) - 1];
   const int32_t length = work.pool.samples[static_cast<size_t>(longest)].length;
-  return options.cost.GroupCost(run.size(), PaddedLength(length, options.pad_to_multiple_of));
+  return options.cost.GroupCost(
+      run.size(), PaddedLength(length, options.pad_to_multiple_of, options.shape_buckets));
 }
 
 // Halves the costliest groups until there are `num_groups`, or only single samples.

@@ -76,6 +76,17 @@ void AppendSteps(const Plan& plan, const std::vector<Offer>& offers, EpochRun* r
   }
 }
 
+// Counted by hand, so that PaddedLength is not checked against itself.
+int64_t RowOf(const PlanOptions& options, int64_t longest) {
+  for (const int32_t bucket : options.shape_buckets) {
+    if (longest <= bucket) return bucket;
+  }
+  const int32_t multiple =
+      options.shape_buckets.empty() ? options.pad_to_multiple_of : options.shape_buckets.back();
+  while (longest % multiple != 0) ++longest;
+  return longest;
+}
+
 absl::Status CheckLimits(const PlanOptions& options, const std::vector<SampleShape>& group) {
   if (group.size() < 2) return absl::OkStatus();
   for (const SampleShape& sample : group) {
@@ -87,7 +98,7 @@ absl::Status CheckLimits(const PlanOptions& options, const std::vector<SampleSha
     longest = std::max<int64_t>(longest, sample.length);
     vision_load += sample.vision_load;
   }
-  while (longest % options.pad_to_multiple_of != 0) ++longest;
+  longest = RowOf(options, longest);
   const auto size = static_cast<int64_t>(group.size());
   if (size * longest > options.budget) {
     return absl::InternalError(absl::StrCat("a group of ", size, " x ", longest,
@@ -114,7 +125,7 @@ absl::Status CheckTotals(const PlanOptions& options, const EmittedStep& step) {
       sums.vision_load += sample.vision_load;
       longest = std::max<int64_t>(longest, sample.length);
     }
-    while (longest % options.pad_to_multiple_of != 0) ++longest;
+    longest = RowOf(options, longest);
     sums.padded_tokens += static_cast<int64_t>(group.size()) * longest;
   }
   const StepTotals& planned = step.totals;

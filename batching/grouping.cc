@@ -10,7 +10,8 @@ namespace odb {
 
 int64_t GroupCapacity(const SampleShape& sample, const GroupLimits& limits) {
   if (sample.alone) return 1;
-  int64_t capacity = limits.budget / PaddedLength(sample.length, limits.pad_to_multiple_of);
+  int64_t capacity =
+      limits.budget / PaddedLength(sample.length, limits.pad_to_multiple_of, limits.shape_buckets);
   if (limits.max_samples > 0) capacity = std::min<int64_t>(capacity, limits.max_samples);
   if (limits.max_vision_load > 0 && sample.vision_load > 0) {
     capacity = std::min(capacity, limits.max_vision_load / sample.vision_load);

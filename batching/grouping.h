@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -10,16 +11,24 @@ namespace odb {
 
 // What one group may hold. A sample that breaks a limit by itself forms a group alone.
 struct GroupLimits {
-  int64_t budget = 0;              // padded tokens: group size x PaddedLength(longest), >= 1
-  int32_t max_samples = 0;         // 0 = no limit
-  int64_t max_vision_load = 0;     // sum over the group; 0 = no limit
-  int32_t pad_to_multiple_of = 1;  // >= 1
+  int64_t budget = 0;                  // padded tokens: group size x PaddedLength(longest), >= 1
+  int32_t max_samples = 0;             // 0 = no limit
+  int64_t max_vision_load = 0;         // sum over the group; 0 = no limit
+  int32_t pad_to_multiple_of = 1;      // >= 1
+  std::vector<int32_t> shape_buckets;  // ascending, multiples of the above; empty = none
 };
 
-// Tokens that one row of a group takes whose longest sample has `length` tokens: `length` rounded
-// up to a multiple of `pad_to_multiple_of`.
-inline int64_t PaddedLength(int32_t length, int32_t pad_to_multiple_of) {
-  const int64_t multiple = pad_to_multiple_of;
+// Tokens that one row of a group takes whose longest sample has `length` tokens: the first of
+// `shape_buckets` that holds it; a multiple of the last one if none does; without any, a multiple
+// of `pad_to_multiple_of`. Never falls when `length` grows.
+inline int64_t PaddedLength(int32_t length, int32_t pad_to_multiple_of,
+                            absl::Span<const int32_t> shape_buckets) {
+  int64_t multiple = pad_to_multiple_of;
+  if (!shape_buckets.empty()) {
+    const auto bucket = std::lower_bound(shape_buckets.begin(), shape_buckets.end(), length);
+    if (bucket != shape_buckets.end()) return *bucket;
+    multiple = shape_buckets.back();
+  }
   return (length + multiple - 1) / multiple * multiple;
 }
 

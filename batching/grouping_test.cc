@@ -86,6 +86,16 @@ TEST_CASE("GroupByLength: lengths count as they are padded", "[batching][groupin
   CHECK(Grouped(WindowOf({{10}, {10}, {10}, {10}}), limits) == Lengths{{10}, {10, 10}, {10}});
 }
 
+TEST_CASE("GroupByLength: a group's bucket counts against the budget", "[batching][grouping]") {
+  GroupLimits limits = Limits(128);
+  limits.shape_buckets = {32, 128};
+
+  // Rows take 128 (of 40), or 32 (of 20). The first 20 follows a 40, so it is alone as well; behind
+  // it 128 / 32 = 4 fit, where 128 / 20 = 6 would without buckets.
+  CHECK(Grouped(WindowOf({{40}, {40}, {20}, {20}, {20}, {20}, {20}}), limits) ==
+        Lengths{{20, 20, 20, 20}, {20}, {40}, {40}});
+}
+
 TEST_CASE("GroupByLength: the vision load of a group stays within its limit",
           "[batching][grouping]") {
   GroupLimits limits = Limits(1000);
@@ -115,10 +125,22 @@ TEST_CASE("GroupCapacity: the tightest limit counts and one always fits", "[batc
 }
 
 TEST_CASE("PaddedLength: rounds up to a multiple", "[batching][grouping]") {
-  CHECK(PaddedLength(7, 1) == 7);
-  CHECK(PaddedLength(64, 64) == 64);
-  CHECK(PaddedLength(65, 64) == 128);
-  CHECK(PaddedLength(2147483647, 1 << 30) == int64_t{1} << 31);
+  CHECK(PaddedLength(7, 1, {}) == 7);
+  CHECK(PaddedLength(64, 64, {}) == 64);
+  CHECK(PaddedLength(65, 64, {}) == 128);
+  CHECK(PaddedLength(2147483647, 1 << 30, {}) == int64_t{1} << 31);
+}
+
+TEST_CASE("PaddedLength: with buckets a row takes the first that holds it",
+          "[batching][grouping]") {
+  const std::vector<int32_t> buckets = {512, 1024, 4096};
+  CHECK(PaddedLength(1, 8, buckets) == 512);
+  CHECK(PaddedLength(512, 8, buckets) == 512);
+  CHECK(PaddedLength(513, 8, buckets) == 1024);
+  CHECK(PaddedLength(4096, 8, buckets) == 4096);
+  // Only samples that are to be alone are longer: multiples of the last bucket.
+  CHECK(PaddedLength(4097, 8, buckets) == 8192);
+  CHECK(PaddedLength(2147483647, 8, buckets) == int64_t{1} << 31);
 }
 
 }  // namespace

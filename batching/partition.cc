@@ -35,7 +35,8 @@ SortedWindow SortWindow(absl::Span<const SampleShape> window, const GroupLimits&
   for (int32_t i = 0; i < sorted.size(); ++i) {
     const auto at = static_cast<size_t>(i);
     const SampleShape& sample = window[static_cast<size_t>(sorted.order[at])];
-    const int64_t row = PaddedLength(sample.length, limits.pad_to_multiple_of);
+    const int64_t row =
+        PaddedLength(sample.length, limits.pad_to_multiple_of, limits.shape_buckets);
     if (i == 0 || capacity * row > limits.budget || sample.alone) {
       if (i == 0) capacity = CapacityByLength(sample, limits);
       while (capacity > 1 && (capacity * row > limits.budget || sample.alone)) --capacity;

@@ -49,8 +49,8 @@ int64_t LeastCost(const std::vector<SampleShape>& sorted, const GroupLimits& lim
   for (size_t size = 1; size <= end; ++size) {
     vision_load += sorted[end - size].vision_load;
     const bool fits =
-        static_cast<int64_t>(size) *
-                PaddedLength(sorted[end - 1].length, limits.pad_to_multiple_of) <=
+        static_cast<int64_t>(size) * PaddedLength(sorted[end - 1].length, limits.pad_to_multiple_of,
+                                                  limits.shape_buckets) <=
             limits.budget &&
         (limits.max_samples == 0 || static_cast<int32_t>(size) <= limits.max_samples) &&
         (limits.max_vision_load == 0 || vision_load <= limits.max_vision_load);
@@ -87,6 +87,7 @@ TEST_CASE("PartitionWindow: no choice is better, for any small window, price and
     if (random.Below(3) == 0) limits.max_samples = 1 + static_cast<int32_t>(random.Below(4));
     if (random.Below(3) == 0) limits.max_vision_load = 1 + static_cast<int64_t>(random.Below(20));
     if (random.Below(3) == 0) limits.pad_to_multiple_of = 8;
+    if (random.Below(3) == 0) limits.shape_buckets = {8, 16, 40};
     std::vector<SampleShape> samples(random.Below(9));
     for (SampleShape& sample : samples) {
       sample.length = 1 + static_cast<int32_t>(random.Below(100));

@@ -43,7 +43,7 @@ void CloseAtQuota(int64_t remaining, absl::Span<const Offer> offers, Plan* plan)
 }
 
 void AddToTotals(const PlannedGroup& group, absl::Span<const Offer> offers,
-                 int32_t pad_to_multiple_of, StepTotals* totals) {
+                 const PlanOptions& options, StepTotals* totals) {
   int32_t longest = 0;
   for (const SampleRef ref : group.samples) {
     const SampleShape& sample = ShapeOf(offers, ref);
@@ -54,7 +54,8 @@ void AddToTotals(const PlannedGroup& group, absl::Span<const Offer> offers,
   }
   const auto size = static_cast<int64_t>(group.samples.size());
   totals->samples += size;
-  totals->padded_tokens += size * PaddedLength(longest, pad_to_multiple_of);
+  totals->padded_tokens +=
+      size * PaddedLength(longest, options.pad_to_multiple_of, options.shape_buckets);
 }
 
 }  // namespace
@@ -82,7 +83,7 @@ absl::StatusOr<Plan> MakePlan(const PlanOptions& options, const PlanContext& con
   plan.totals.resize(plan.groups.front().size());
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     for (size_t step = 0; step < plan.totals.size(); ++step) {
-      AddToTotals(plan.groups[rank][step], offers, options.pad_to_multiple_of, &plan.totals[step]);
+      AddToTotals(plan.groups[rank][step], offers, options, &plan.totals[step]);
     }
   }
   plan.digest = PlanDigest(plan, offers);

@@ -30,6 +30,7 @@ struct PlanOptions {
   int32_t max_samples = 0;      // samples a group may hold; 0 = no limit
   int64_t max_vision_load = 0;  // vision load a group may hold; 0 = no limit
   int32_t pad_to_multiple_of = 1;
+  std::vector<int32_t> shape_buckets;  // padded lengths, see PaddedLength; empty = none
   // Steps one round may plan, >= 1; a constant, never a measure of free room.
   int32_t max_steps = 0;
   int64_t quota = 0;  // samples of an epoch over all ranks; non-join only

@@ -28,6 +28,24 @@ absl::string_view StateName(OfferState state) {
   return "unknown";
 }
 
+// Each may be a row of a group, so a step of the budget must hold it.
+absl::Status CheckBuckets(const PlanOptions& options) {
+  int64_t least = 1;
+  for (const int32_t bucket : options.shape_buckets) {
+    RETURN_IF_ERROR(CheckAtLeast("a shape bucket", bucket, least));
+    if (bucket % options.pad_to_multiple_of != 0) {
+      return absl::InvalidArgumentError(absl::StrCat("a shape bucket must be a multiple of ",
+                                                     options.pad_to_multiple_of, ", got ", bucket));
+    }
+    if (bucket > options.budget) {
+      return absl::InvalidArgumentError(absl::StrCat("a shape bucket must be <= the budget of ",
+                                                     options.budget, ", got ", bucket));
+    }
+    least = int64_t{bucket} + 1;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckSample(const SampleShape& sample, size_t rank, size_t position) {
   const auto refuse = [&](absl::string_view field, int64_t value, absl::string_view allowed) {
     return absl::InvalidArgumentError(absl::StrCat(field, " of sample ", position,
@@ -52,6 +70,7 @@ absl::Status CheckPlanOptions(const PlanOptions& options) {
   RETURN_IF_ERROR(CheckAtLeast("max_samples", options.max_samples, 0));
   RETURN_IF_ERROR(CheckAtLeast("max_vision_load", options.max_vision_load, 0));
   RETURN_IF_ERROR(CheckAtLeast("pad_to_multiple_of", options.pad_to_multiple_of, 1));
+  RETURN_IF_ERROR(CheckBuckets(options));
   RETURN_IF_ERROR(CheckAtLeast("max_steps", options.max_steps, 1));
   if (options.termination == Termination::kNonJoin) {
     RETURN_IF_ERROR(CheckAtLeast("quota", options.quota, 0));

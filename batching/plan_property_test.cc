@@ -19,6 +19,10 @@ EpochWorld AnyWorld() {
   world.options.max_samples = *rc::gen::element(0, 0, 1, 2, 5);
   world.options.max_vision_load = *rc::gen::element<int64_t>(0, 0, 10, 40);
   world.options.pad_to_multiple_of = *rc::gen::element(1, 1, 8, 64);
+  for (const int32_t bucket : {64, 320, 1920}) {
+    const bool is_taken = *rc::gen::arbitrary<bool>();
+    if (is_taken && bucket <= world.options.budget) world.options.shape_buckets.push_back(bucket);
+  }
   world.options.max_steps = *rc::gen::inRange(1, 20);
   world.options.seed = *rc::gen::arbitrary<uint64_t>();
   world.options.policy = *rc::gen::element(Policy::kPaper, Policy::kBalanced, Policy::kBalanced);

@@ -210,6 +210,17 @@ TEST_CASE("MakePlan: refuses options that are out of range", "[batching][plan]")
   SECTION("max_samples") { options.max_samples = -1, named = "max_samples must be >= 0, got -1"; }
   SECTION("max_vision_load") { options.max_vision_load = -1, named = "max_vision_load"; }
   SECTION("pad_to_multiple_of") { options.pad_to_multiple_of = 0, named = "pad_to_multiple_of"; }
+  SECTION("buckets that fall") {
+    options.shape_buckets = {64, 64}, named = "a shape bucket must be >= 65, got 64";
+  }
+  SECTION("a bucket over the budget") {
+    options.shape_buckets = {64, 101},
+    named = "a shape bucket must be <= the budget of 100, got 101";
+  }
+  SECTION("a bucket that is no multiple") {
+    options.pad_to_multiple_of = 8;
+    options.shape_buckets = {64, 70}, named = "a shape bucket must be a multiple of 8, got 70";
+  }
   SECTION("max_steps") { options.max_steps = 0, named = "max_steps must be >= 1, got 0"; }
   SECTION("quota") {
     options.termination = Termination::kNonJoin;

@@ -24,6 +24,7 @@ GroupLimits LimitsOf(const PlanOptions& options) {
   limits.max_samples = options.max_samples;
   limits.max_vision_load = options.max_vision_load;
   limits.pad_to_multiple_of = options.pad_to_multiple_of;
+  limits.shape_buckets = options.shape_buckets;
   return limits;
 }
 

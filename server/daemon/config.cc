@@ -157,6 +157,31 @@ absl::Status CheckViews(const v1::Config& config) {
       "views leave out source ", source, " (", config.data(source), "); each must be in one view"));
 }
 
+absl::Status CheckBuckets(const v1::Config& config) {
+  int32_t last = 0;
+  for (const int32_t bucket : config.shape_buckets()) {
+    const auto refused = [bucket](absl::string_view allowed) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("shape_buckets must ", allowed, ", got ", bucket));
+    };
+    if (bucket <= last) return refused(absl::StrCat("ascend: one above ", last, " must follow it"));
+    if (bucket % config.pad_to_multiple_of() != 0) {
+      return refused(
+          absl::StrCat("be multiples of pad_to_multiple_of (", config.pad_to_multiple_of(), ")"));
+    }
+    if (bucket > config.token_budget()) {
+      return refused(absl::StrCat("be at most token_budget (", config.token_budget(), ")"));
+    }
+    last = bucket;
+  }
+  if (last > 0 && config.max_length() > last) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("max_length must be at most the largest of shape_buckets (", last, "), got ",
+                     config.max_length()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLengths(const v1::Config& config) {
   const int64_t pad = config.pad_to_multiple_of();
   if (pad > config.token_budget()) {
@@ -164,6 +189,7 @@ absl::Status CheckLengths(const v1::Config& config) {
         absl::StrCat("pad_to_multiple_of must be at most token_budget (", config.token_budget(),
                      "), got ", pad));
   }
+  RETURN_IF_ERROR(CheckBuckets(config));
   const int64_t padded = (config.max_length() + pad - 1) / pad * pad;
   if (padded > config.token_budget()) {
     return absl::FailedPreconditionError(
@@ -247,6 +273,7 @@ absl::Duration ParsedDuration(const std::string& text) {
 
 int32_t EffectiveMaxLength(const v1::Config& config) {
   if (config.max_length() > 0) return static_cast<int32_t>(config.max_length());
+  if (!config.shape_buckets().empty()) return *config.shape_buckets().rbegin();
   const int64_t pad = config.pad_to_multiple_of();
   return static_cast<int32_t>(config.token_budget() / pad * pad);
 }

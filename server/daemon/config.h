@@ -52,7 +52,8 @@ bool IsForeignVariable(absl::string_view name);
 // A field of kind duration; absl::InfiniteDuration() for "inf".
 absl::Duration ParsedDuration(const std::string& text);
 
-// Tokens a sample may have: max_length, or the longest that fits token_budget after padding.
+// Tokens a sample may have: max_length, or the largest of shape_buckets, or the longest that fits
+// token_budget after padding.
 int32_t EffectiveMaxLength(const v1::Config& config);
 
 // The process's exit code for an error of ParseCommandLine, LoadConfig or CheckConfig.

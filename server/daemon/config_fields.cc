@@ -65,6 +65,7 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans(Integer("max_samples_per_group", "0", 0, kInt32Max)),
       ShapesPlans(Integer("max_vision_load", "0", 0, INT64_MAX)),
       ShapesPlans(Integer("pad_to_multiple_of", "1", 1, 65536)),
+      ShapesPlans({"shape_buckets", FieldKind::kIntegerList, nullptr, 1, kInt32Max}),
       ShapesPlans(Integer("window", "256", 1, 65536)),
       ShapesPlans(Integer("max_steps_per_round", "32", 1, 65536)),
       ShapesPlans(Choice("policy", "balanced", "balanced|paper")),
@@ -76,6 +77,10 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans(Choice("left_over", "drop", "drop|carry")),
       ShapesPlans(Choice("loss_scale", "loss_tokens", "loss_tokens|tokens|off")),
       ShapesPlans(Integer("accumulation", "1", 1, 65536)),
+      // No plan depends on these, but ranks with other tensors would train another model.
+      ShapesPlans(Choice("ids_dtype", "int64", "int64|int32")),
+      ShapesPlans(Choice("mask", "int64", "int64|bool|none")),
+      ShapesPlans(Choice("padding_side", "right", "right|left")),
       Integer("workers", "0", 0, 4096),
       Integer("prefetch_steps", "8", 1, 4096),
       Bytes("arena_bytes", "0", 0, int64_t{1} << 46),
@@ -157,6 +162,25 @@ absl::Status SetInteger(const FieldSpec& spec, absl::string_view text, v1::Confi
   return absl::OkStatus();
 }
 
+absl::Status SetIntegerList(const FieldSpec& spec, absl::string_view text, v1::Config* config) {
+  absl::string_view items = absl::StripAsciiWhitespace(text);
+  if (absl::ConsumePrefix(&items, "[") && !absl::ConsumeSuffix(&items, "]")) {
+    return Refused("a list like [512, 1024]", text);
+  }
+  ClearField(spec, config);
+  if (absl::StripAsciiWhitespace(items).empty()) return absl::OkStatus();
+  for (const absl::string_view item : absl::StrSplit(items, ',')) {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(item, &value) || value < spec.min || value > spec.max) {
+      return Refused(
+          absl::StrCat("a list, like [512, 1024], of integers from ", spec.min, " to ", spec.max),
+          text);
+    }
+    config->GetReflection()->AddInt32(config, Descriptor(spec), static_cast<int32_t>(value));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckText(const FieldSpec& spec, absl::string_view text) {
   if (spec.kind == FieldKind::kDuration) {
     absl::Duration duration;
@@ -211,6 +235,8 @@ absl::Status SetFieldFromText(const FieldSpec& spec, absl::string_view text, v1:
       if (text.empty()) return Refused("the name of a file", text);
       reflection->AddString(config, field, std::string(text));
       return absl::OkStatus();
+    case FieldKind::kIntegerList:
+      return SetIntegerList(spec, text, config);
     case FieldKind::kViews:
       return absl::InternalError("views are no single value");
     case FieldKind::kDuration:
@@ -230,6 +256,13 @@ std::string FieldToText(const FieldSpec& spec, const v1::Config& config) {
     case FieldKind::kTextList: {
       std::vector<std::string> items;
       for (const std::string& path : config.data()) items.push_back(YamlQuoted(path));
+      return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
+    }
+    case FieldKind::kIntegerList: {
+      std::vector<std::string> items;
+      for (int i = 0; i < reflection->FieldSize(config, field); ++i) {
+        items.push_back(absl::StrCat(reflection->GetRepeatedInt32(config, field, i)));
+      }
       return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
     }
     case FieldKind::kViews: {

@@ -19,7 +19,8 @@ enum class FieldKind : uint8_t {
   kDuration,  // 250ms, 30s, 10m, inf
   kChoice,    // one of `choices`
   kText,
-  kTextList,  // data
+  kTextList,     // data
+  kIntegerList,  // 512,1024 or [512, 1024]
   kViews,
 };
 
@@ -30,8 +31,8 @@ struct FieldSpec {
   FieldKind kind;
   // As it would be written; nullptr: computed (socket), or nothing (data, views, texts).
   const char* default_text;
-  int64_t min = 0;           // kInteger, kBytes
-  int64_t max = INT64_MAX;   // kInteger, kBytes
+  int64_t min = 0;           // kInteger, kBytes; of each of a kIntegerList
+  int64_t max = INT64_MAX;   // the same
   const char* choices = "";  // "join|non-join"
   // Plans depend on it, so it must be the same at all nodes of a job.
   bool shapes_plans = false;
@@ -44,13 +45,13 @@ const FieldSpec* FindConfigField(absl::string_view name);
 
 std::vector<std::string> ConfigFieldNames();
 
-// Sets a field that holds one value. For kTextList, adds one.
+// Sets a field that holds one value, or all of a kIntegerList. For kTextList, adds one.
 //
 // Errors: InvalidArgument, a text that follows the field's name: "must be an integer from 1 to
 // 65536, got \"x\"".
 absl::Status SetFieldFromText(const FieldSpec& spec, absl::string_view text, v1::Config* config);
 
-// As a text that SetFieldFromText reads (kViews, kTextList: as YAML).
+// As a text that SetFieldFromText reads (lists, kViews: as YAML).
 std::string FieldToText(const FieldSpec& spec, const v1::Config& config);
 
 void ClearField(const FieldSpec& spec, v1::Config* config);

@@ -184,6 +184,14 @@ TEST_CASE("Config: a value out of range says what, which, got and allowed", "[co
       {{"--views", "3"},
        "--views must be a list like [{sources: [0]}, {sources: [1, 2]}], got no list"},
       {{"--seed", "-1"}, "--seed must be an integer of at least 0, got \"-1\""},
+      {{"--shape-buckets", "512,many"},
+       "--shape-buckets must be a list, like [512, 1024], of integers from 1 to 2147483647, got "
+       "\"512,many\""},
+      {{"--shape-buckets", "[512"},
+       "--shape-buckets must be a list like [512, 1024], got \"[512\""},
+      {{"--ids-dtype", "int16"}, "--ids-dtype must be one of int64, int32, got \"int16\""},
+      {{"--mask", "float"}, "--mask must be one of int64, bool, none, got \"float\""},
+      {{"--padding-side", "both"}, "--padding-side must be one of right, left, got \"both\""},
       {{"--window"}, "--window needs a value"},
       {{"--window", "--seed"}, "--window needs a value"},
       {{"--window", "1", "--window", "2"}, "--window is given twice"},
@@ -205,6 +213,8 @@ TEST_CASE("Config: the file's mistakes name file and line", "[config]") {
       {"window: {\n", ":2: not YAML: "},
       {"data: {a: b}\n", ":1: data must be a file or a list of files"},
       {"views: [{source: [1]}]\n", ":1: views must be a list like"},
+      {"shape_buckets: {a: b}\n", ":1: shape_buckets must be a list like [512, 1024]"},
+      {"shape_buckets: [512, [1]]\n", ":1: shape_buckets must be a list, like [512, 1024], of"},
   }));
   const TemporaryFile file(text);
 
@@ -235,6 +245,14 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "max_length, padded to 128 tokens, must be at most token_budget (100), got 100"},
       {{"--data=a", "--pad-to-multiple-of=64", "--token-budget=63"},
        "pad_to_multiple_of must be at most token_budget (63), got 64"},
+      {{"--data=a", "--shape-buckets=512,512"},
+       "shape_buckets must ascend: one above 512 must follow it, got 512"},
+      {{"--data=a", "--shape-buckets=512,1000", "--pad-to-multiple-of=64"},
+       "shape_buckets must be multiples of pad_to_multiple_of (64), got 1000"},
+      {{"--data=a", "--shape-buckets=[512, 9000]"},
+       "shape_buckets must be at most token_budget (8192), got 9000"},
+      {{"--data=a", "--shape-buckets=512,1024", "--max-length=2000"},
+       "max_length must be at most the largest of shape_buckets (1024), got 2000"},
       {{"--data=a", "--quota=5"},
        "quota needs termination non-join, got quota 5 with termination join"},
       {{"--data=a", "--views=[{sources: [0]}, {sources: [1]}]"},
@@ -258,8 +276,28 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
 TEST_CASE("Config: the longest sample is what the budget holds after padding", "[config]") {
   CHECK(EffectiveMaxLength(Load({})->values) == 8192);
   CHECK(EffectiveMaxLength(Load({"--max-length=100"})->values) == 100);
+  CHECK(EffectiveMaxLength(Load({"--shape-buckets=512,1024"})->values) == 1024);
+  CHECK(EffectiveMaxLength(Load({"--shape-buckets=512,1024", "--max-length=900"})->values) == 900);
   // 100 / 64 * 64
   CHECK(EffectiveMaxLength(Load({"--token-budget=100", "--pad-to-multiple-of=64"})->values) == 64);
+}
+
+TEST_CASE("Config: buckets are read from flag, variable and file alike", "[config]") {
+  const std::vector<int32_t> wanted = {512, 1024};
+  const auto buckets = [](const absl::StatusOr<LoadedConfig>& config) {
+    const auto& field = config->values.shape_buckets();
+    return std::vector<int32_t>(field.begin(), field.end());
+  };
+  CHECK(buckets(Load({"--shape-buckets=512,1024"})) == wanted);
+  CHECK(buckets(Load({}, {{"ODB_SHAPE_BUCKETS", "512, 1024"}})) == wanted);
+  const TemporaryFile list("shape_buckets: [512, 1024]\n");
+  CHECK(buckets(Load({"--config", list.path()})) == wanted);
+  const TemporaryFile lines("shape_buckets:\n- 512\n- 1024\n");
+  CHECK(buckets(Load({"--config", lines.path()})) == wanted);
+  // The stronger place replaces the list, with none too.
+  CHECK(buckets(Load({"--config", list.path(), "--shape-buckets=[]"})).empty());
+  const TemporaryFile one("shape_buckets: 64\n");
+  CHECK(buckets(Load({"--config", one.path()})) == std::vector<int32_t>{64});
 }
 
 TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
@@ -272,7 +310,7 @@ TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
 TEST_CASE("Config: what --print-config prints reads back to the same values", "[config]") {
   const auto config =
       Load({"--data=a \"b\".jsonl", "--data=c", "--views=[{sources: [1]}, {sources: [0]}]",
-            "--max-bad-share=0.25", "--stall-timeout=5m"});
+            "--max-bad-share=0.25", "--stall-timeout=5m", "--shape-buckets=64,512"});
   REQUIRE(config.ok());
   const std::string yaml = ConfigAsYaml(*config);
 

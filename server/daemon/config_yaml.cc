@@ -6,6 +6,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/daemon/config_fields.h"
 #include "server/daemon/nearest_name.h"
@@ -51,9 +52,18 @@ absl::Status SetTextList(const FieldSpec& spec, const YAML::Node& node, v1::Conf
   return absl::OkStatus();
 }
 
+absl::Status SetIntegerList(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
+  if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
+  if (!node.IsSequence()) return absl::InvalidArgumentError("must be a list like [512, 1024]");
+  std::vector<std::string> items;
+  for (const YAML::Node& item : node) items.push_back(item.IsScalar() ? item.Scalar() : "?");
+  return SetFieldFromText(spec, absl::StrCat("[", absl::StrJoin(items, ", "), "]"), config);
+}
+
 absl::Status SetField(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
   if (spec.kind == FieldKind::kViews) return SetViews(node, config);
   if (spec.kind == FieldKind::kTextList) return SetTextList(spec, node, config);
+  if (spec.kind == FieldKind::kIntegerList) return SetIntegerList(spec, node, config);
   if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
   return absl::InvalidArgumentError(
       absl::StrCat("must be one value, got ", node.IsSequence() ? "a list"

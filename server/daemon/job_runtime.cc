@@ -58,12 +58,23 @@ PlanOptions PlanOptionsOf(const v1::Config& config) {
   plan.max_samples = config.max_samples_per_group();
   plan.max_vision_load = config.max_vision_load();
   plan.pad_to_multiple_of = config.pad_to_multiple_of();
+  plan.shape_buckets.assign(config.shape_buckets().begin(), config.shape_buckets().end());
   plan.max_steps = config.max_steps_per_round();
   plan.quota = config.quota();
   plan.max_wait_rounds = config.max_wait_rounds();
   plan.cost.quadratic_length = config.cost_quadratic_length();
   plan.seed = config.seed();
   return plan;
+}
+
+TensorFormat TensorFormatOf(const v1::Config& config) {
+  TensorFormat format;
+  if (config.ids_dtype() == "int32") format.ids = ElementType::kInt32;
+  if (config.mask() == "none") format.mask = MaskType::kNone;
+  if (config.mask() == "bool") format.mask = MaskType::kBool;
+  if (config.padding_side() == "left") format.padding = PaddingSide::kLeft;
+  if (config.label_shift() == "data") format.label_shift = LabelShift::kData;
+  return format;
 }
 
 absl::StatusOr<std::shared_ptr<JobRuntime>> JobRuntime::Start(const Options& options,
@@ -84,9 +95,9 @@ JobRuntime::JobRuntime(const Options& options, const NodeServices& node,
     : options_(options),
       node_(node),
       views_(std::move(views)),
-      coverage_(CoverageTracker::Options{node.dataset->size(), options.shape.num_local_ranks(),
-                                         node.config->token_budget(),
-                                         node.config->pad_to_multiple_of()}) {}
+      coverage_(CoverageTracker::Options{
+          node.dataset->size(), options.shape.num_local_ranks(), node.config->token_budget(),
+          node.config->pad_to_multiple_of(), PlanOptionsOf(*node.config).shape_buckets}) {}
 
 JobRuntime::~JobRuntime() { Stop(); }
 
@@ -135,7 +146,8 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   options.window = config.window();
   options.accumulation = config.accumulation();
   options.loss_scale = LossScaleOf(config);
-  options.pad_token_id = node_.pad_token_id;
+  options.tensors = TensorFormatOf(config);
+  options.tensors.pad_token_id = node_.pad_token_id;
   options.prefetch_steps = config.prefetch_steps();
   options.arena_bytes = config.arena_bytes();
   options.sample_tokens_max =

@@ -19,6 +19,7 @@
 #include "server/daemon/node_services.h"
 #include "server/daemon/session_request.h"
 #include "server/delivery/rank_runtime.h"
+#include "server/delivery/tensor_format.h"
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/epoch_views.h"
 #include "server/pipeline/node_windows.h"
@@ -138,5 +139,8 @@ class JobRuntime {
 
 // The plan's constants as the configuration has them.
 PlanOptions PlanOptionsOf(const v1::Config& config);
+
+// What the configuration says of tensors; the pad token is the tokenizer's.
+TensorFormat TensorFormatOf(const v1::Config& config);
 
 }  // namespace odb

@@ -81,6 +81,7 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* pr
   estimate.budget = config.token_budget();
   estimate.max_samples = config.max_samples_per_group();
   estimate.pad_to_multiple_of = config.pad_to_multiple_of();
+  estimate.shape_buckets.assign(config.shape_buckets().begin(), config.shape_buckets().end());
   estimate.window = config.window();
   data.estimated_steps =
       EstimateSteps(SampleLengths(*data.dataset, *data.transform, config.seed(), kEstimatedFrom),

@@ -4,6 +4,8 @@
 #include <string>
 #include <variant>
 
+#include "batching/grouping.h"
+
 namespace odb {
 
 int64_t EstimateSteps(std::vector<int32_t> lengths, int64_t num_records,
@@ -17,9 +19,8 @@ int64_t EstimateSteps(std::vector<int32_t> lengths, int64_t num_records,
   int64_t groups = 0;
   int64_t group_size = 0;
   for (int64_t i = 0; i < window; ++i) {  // ascending: the newest sample is the longest
-    const int64_t length = lengths[static_cast<size_t>(i * size / window)];
-    const int64_t pad = options.pad_to_multiple_of;
-    const int64_t padded = (length + pad - 1) / pad * pad;
+    const int64_t padded = PaddedLength(lengths[static_cast<size_t>(i * size / window)],
+                                        options.pad_to_multiple_of, options.shape_buckets);
     const bool full = (group_size + 1) * padded > options.budget ||
                       (options.max_samples > 0 && group_size >= options.max_samples);
     if (group_size == 0 || full) {

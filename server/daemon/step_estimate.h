@@ -15,6 +15,7 @@ struct StepEstimateOptions {
   int64_t budget = 1;
   int32_t max_samples = 0;
   int32_t pad_to_multiple_of = 1;
+  std::vector<int32_t> shape_buckets;
   int64_t window = 1;
 };
 int64_t EstimateSteps(std::vector<int32_t> lengths, int64_t num_records,

@@ -24,16 +24,21 @@ int64_t LongestSample(const RankRuntime::Options& options, const Dataset& datase
   return longest_record + kTemplateTokensMax;
 }
 
+int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
+  const auto tokens = static_cast<int32_t>(std::min<int64_t>(length, INT32_MAX));
+  return PaddedLength(tokens, plan.pad_to_multiple_of, plan.shape_buckets);
+}
+
 }  // namespace
 
 StepLayout StandInLayout(const Sample& stand_in, const RankRuntime::Options& options) {
-  return StepLayout{1, PaddedLength(stand_in.length(), options.plan.pad_to_multiple_of)};
+  return MakeLayout({1, PaddedBy(options.plan, stand_in.length())}, options.tensors);
 }
 
 absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Dataset& dataset,
                                    const Sample& stand_in) {
-  const int64_t stand_in_bytes = StandInLayout(stand_in, options).bytes();
-  const int64_t step_bytes = StepBytesMax(options.plan.budget);
+  const int64_t stand_in_bytes = StandInLayout(stand_in, options).bytes;
+  const int64_t step_bytes = StepBytesMax(options.plan.budget, options.tensors);
   if (options.arena_bytes > 0) {
     if (options.arena_bytes >= stand_in_bytes + step_bytes) return options.arena_bytes;
     return absl::InvalidArgumentError(
@@ -41,14 +46,15 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
                      ", which one step at token_budget ", options.plan.budget, " needs, got ",
                      options.arena_bytes));
   }
-  const int64_t longest = LongestSample(options, dataset) + options.plan.pad_to_multiple_of;
-  const int64_t alone_bytes = longest > options.plan.budget ? StepBytesMax(longest) : 0;
+  const int64_t longest = PaddedBy(options.plan, LongestSample(options, dataset));
+  const int64_t alone_bytes =
+      longest > options.plan.budget ? StepBytesMax(longest, options.tensors) : 0;
   return stand_in_bytes + (2 * options.prefetch_steps - 1) * step_bytes + alone_bytes;
 }
 
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in) {
   const int64_t usual =
-      stand_in.bytes() + options.prefetch_steps * StepBytesMax(options.plan.budget);
+      stand_in.bytes + options.prefetch_steps * StepBytesMax(options.plan.budget, options.tensors);
   return std::min(options.arena_bytes, usual);
 }
 

@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "server/delivery/rank_runtime_impl.h"
+#include "server/delivery/tensor_writer.h"
 
 namespace odb {
 namespace {
@@ -59,7 +60,7 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
     return absl::OkStatus();
   }
   LoggedStep step;
-  const StepLayout layout = builder_.LayoutOf(planned);
+  const StepLayout layout = MakeLayout(builder_.ShapeOf(planned), options_.tensors);
   if (planned.samples.empty()) {
     DescribeTensors(stand_in_layout_, /*offset=*/0, &message);
   } else {
@@ -72,7 +73,7 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
       step.records.push_back(sample.record);
     }
     if (status.ok()) {
-      extent = AwaitExtent(planned, layout.bytes());
+      extent = AwaitExtent(planned, layout.bytes);
       status = extent.status();
     }
     if (!status.ok() || !extent->has_value()) {
@@ -80,7 +81,7 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
       return status;
     }
     step.extent = *extent;
-    WriteTensors(samples, layout, options_.pad_token_id, arena_->data() + step.extent->offset);
+    WriteTensors(samples, layout, options_.tensors, arena_->data() + step.extent->offset);
     DescribeTensors(layout, step.extent->offset, &message);
   }
   step.message = std::move(message);
@@ -119,11 +120,11 @@ absl::StatusOr<std::optional<Extent>> RankRuntimeImpl::AwaitExtent(const Planned
     if (extent.ok()) return std::optional<Extent>(*extent);
     if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return std::optional<Extent>();
     if (absl::IsResourceExhausted(extent.status()) ||
-        bytes > arena_->bytes() - stand_in_layout_.bytes()) {
+        bytes > arena_->bytes() - stand_in_layout_.bytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat("a step of ", planned.samples.size(), " samples needs ", bytes,
                        " bytes and can never fit into an arena of ", arena_->bytes(),
-                       "; set arena_bytes to at least ", bytes + stand_in_layout_.bytes()));
+                       "; set arena_bytes to at least ", bytes + stand_in_layout_.bytes));
     }
     if (!absl::IsDeadlineExceeded(extent.status())) return extent.status();
     bytes_wanted_ = bytes;

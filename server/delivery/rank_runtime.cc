@@ -9,6 +9,7 @@
 #include "server/delivery/arena_size.h"
 #include "server/delivery/rank_runtime_impl.h"
 #include "server/delivery/stand_in.h"
+#include "server/delivery/tensor_writer.h"
 
 namespace odb {
 namespace {
@@ -54,6 +55,7 @@ StepBuilder::Options BuilderOptions(const RankRuntime::Options& options, int64_t
   builder.dp_size = dp_size;
   builder.loss_scale = options.loss_scale;
   builder.pad_to_multiple_of = options.plan.pad_to_multiple_of;
+  builder.shape_buckets = options.plan.shape_buckets;
   return builder;
 }
 
@@ -99,10 +101,10 @@ RankRuntimeImpl::RankRuntimeImpl(const Options& options, const Dependencies& dep
       channels_(static_cast<size_t>(options.replicas)) {
   stand_in_layout_ = StandInLayout(stand_in, options_);
   const absl::StatusOr<Extent> extent =
-      arena_->AllocateUntil(stand_in_layout_.bytes(), absl::InfinitePast());
+      arena_->AllocateUntil(stand_in_layout_.bytes, absl::InfinitePast());
   INVARIANT(extent.ok() && extent->offset == 0, "the stand-in does not fit into the arena");
   const Sample* const sample = &stand_in;
-  WriteTensors({sample}, stand_in_layout_, options_.pad_token_id, arena_->data());
+  WriteTensors({sample}, stand_in_layout_, options_.tensors, arena_->data());
 }
 
 void RankRuntimeImpl::Start() {

@@ -15,6 +15,7 @@
 #include "batching/plan.h"
 #include "proto/odb/v1/status.pb.h"
 #include "proto/odb/v1/trainer.pb.h"
+#include "server/delivery/tensor_format.h"
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/epoch_views.h"
 #include "server/pipeline/ledger.h"
@@ -53,7 +54,7 @@ class RankRuntime {
     int32_t window = 256;
     int32_t accumulation = 1;
     LossScaleUnit loss_scale = LossScaleUnit::kLossTokens;
-    int32_t pad_token_id = 0;
+    TensorFormat tensors;
     int32_t prefetch_steps = 8;  // assembled steps that are ready or held, at most
     int64_t arena_bytes = 0;  // 0 = computed from the budget, prefetch_steps and sample_tokens_max
     int64_t sample_tokens_max = 0;  // no sample is longer; 0 = no limit (policy `alone`)

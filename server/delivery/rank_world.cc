@@ -191,7 +191,7 @@ RankWorld::RankWorld(const Options& options) : options_(options) {
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
     RankRuntime::Options rank_options = options.rank;
     rank_options.rank = Rank(rank);
-    rank_options.pad_token_id = tokenizer_->pad_token_id();
+    rank_options.tensors.pad_token_id = tokenizer_->pad_token_id();
     RankRuntime::Dependencies deps;
     deps.dataset = dataset_.get();
     deps.transform = transform_.get();

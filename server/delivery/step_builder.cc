@@ -7,7 +7,7 @@
 namespace odb {
 namespace {
 
-v1::Counts LocalCounts(const PlannedStep& step, const StepLayout& layout) {
+v1::Counts LocalCounts(const PlannedStep& step, const StepShape& shape) {
   v1::Counts counts;
   int64_t tokens = 0;
   int64_t loss_tokens = 0;
@@ -17,9 +17,9 @@ v1::Counts LocalCounts(const PlannedStep& step, const StepLayout& layout) {
     loss_tokens += sample.sample.loss_tokens;
     vision_load += sample.sample.vision_load;
   }
-  counts.set_samples(layout.rows);
+  counts.set_samples(shape.rows);
   counts.set_tokens(tokens);
-  counts.set_padded_tokens(layout.rows * layout.length);
+  counts.set_padded_tokens(shape.padded_tokens());
   counts.set_loss_tokens(loss_tokens);
   counts.set_vision_load(vision_load);
   return counts;
@@ -49,13 +49,13 @@ LossCounts LossCountsOf(const v1::Counts& counts) {
 
 }  // namespace
 
-StepLayout StepBuilder::LayoutOf(const PlannedStep& step) const {
+StepShape StepBuilder::ShapeOf(const PlannedStep& step) const {
   int32_t longest = 0;
   for (const WindowSample& sample : step.samples) {
     longest = std::max(longest, sample.sample.length());
   }
-  return StepLayout{static_cast<int64_t>(step.samples.size()),
-                    PaddedLength(longest, options_.pad_to_multiple_of)};
+  return StepShape{static_cast<int64_t>(step.samples.size()),
+                   PaddedLength(longest, options_.pad_to_multiple_of, options_.shape_buckets)};
 }
 
 std::vector<v1::Step> StepBuilder::Build(absl::Span<const PlannedStep> window) const {
@@ -75,7 +75,7 @@ std::vector<v1::Step> StepBuilder::Build(absl::Span<const PlannedStep> window) c
       ref->set_source(sample.sample.id.source);
       ref->set_key(sample.sample.id.key);
     }
-    *message.mutable_local() = LocalCounts(step, LayoutOf(step));
+    *message.mutable_local() = LocalCounts(step, ShapeOf(step));
     *message.mutable_global() = GlobalCounts(step.totals);
     message.set_emitted_samples(step.emitted_samples);
     message.set_total_samples(step.total_samples);

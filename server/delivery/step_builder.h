@@ -22,6 +22,7 @@ class StepBuilder {
     int64_t dp_size = 1;
     LossScaleUnit loss_scale = LossScaleUnit::kLossTokens;
     int32_t pad_to_multiple_of = 1;
+    std::vector<int32_t> shape_buckets;
   };
 
   explicit StepBuilder(const Options& options) : options_(options) {}
@@ -30,7 +31,7 @@ class StepBuilder {
   std::vector<v1::Step> Build(absl::Span<const PlannedStep> window) const;
 
   // rows = 0 for IDLE.
-  StepLayout LayoutOf(const PlannedStep& step) const;
+  StepShape ShapeOf(const PlannedStep& step) const;
 
  private:
   const Options options_;

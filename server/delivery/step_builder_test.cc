@@ -4,9 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "server/delivery/step_layout.h"
-#include "tests/support/status_matchers.h"
-
 namespace odb {
 namespace {
 
@@ -48,38 +45,16 @@ TEST_CASE("StepBuilder: the loss scale weighs a step within its window", "[deliv
   CHECK(steps[1].window_index() == 1);
 }
 
-TEST_CASE("StepLayout: tensors lie one behind the other, aligned, padded on the right",
-          "[delivery]") {
-  const StepLayout layout{/*rows=*/2, /*length=*/5};
-  CHECK(layout.tensor_bytes() == 128);  // 2 x 5 x 8 = 80
-  CHECK(layout.bytes() == 384);
-  CHECK(StepBytesMax(10) == layout.bytes());
-  const WindowSample first = SampleOf(3, 1);
-  const WindowSample second = SampleOf(5, 2);
-  std::vector<int64_t> memory(48, 99);
-
-  WriteTensors({&first.sample, &second.sample}, layout, /*pad_token_id=*/256,
-               reinterpret_cast<char*>(memory.data()));
-
-  CHECK(std::vector<int64_t>(memory.begin(), memory.begin() + 10) ==
-        std::vector<int64_t>{7, 7, 7, 256, 256, 7, 7, 7, 7, 7});
-  CHECK(std::vector<int64_t>(memory.begin() + 16, memory.begin() + 26) ==
-        std::vector<int64_t>{-100, -100, 7, -100, -100, -100, -100, -100, 7, 7});
-  CHECK(std::vector<int64_t>(memory.begin() + 32, memory.begin() + 42) ==
-        std::vector<int64_t>{1, 1, 1, 0, 0, 1, 1, 1, 1, 1});
-  v1::Step step;
-  DescribeTensors(layout, /*offset=*/640, &step);
-  CHECK(step.tensors(1).name() == "labels");
-  CHECK(step.tensors(1).offset() == 768);
-  CHECK(step.tensors(1).bytes() == 80);
-}
-
-TEST_CASE("StepLayout: a tensor without a layout is refused by name", "[delivery]") {
-  WindowSample sample = SampleOf(3, 1);
-  CHECK(CheckHasLayout(sample.sample).ok());
-  sample.sample.extras.push_back({"pixel_values", ElementType::kFloat32, {1}, "0000"});
-
-  CHECK_THAT(CheckHasLayout(sample.sample), HasMessage("\"pixel_values\""));
+TEST_CASE("StepBuilder: with buckets a step is as long as the first that holds it", "[delivery]") {
+  StepBuilder::Options options;
+  options.shape_buckets = {8, 32};
+  const StepBuilder builder(options);
+  PlannedStep step;
+  step.samples.push_back(SampleOf(5, 3));
+  CHECK(builder.ShapeOf(step).length == 8);
+  step.samples.push_back(SampleOf(9, 3));
+  CHECK(builder.ShapeOf(step).length == 32);
+  CHECK(builder.ShapeOf(step).padded_tokens() == 64);
 }
 
 }  // namespace

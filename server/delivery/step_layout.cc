@@ -1,70 +1,73 @@
 #include "server/delivery/step_layout.h"
 
-#include <algorithm>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "server/delivery/arena.h"
 
 namespace odb {
 namespace {
 
-constexpr const char* kTensorNames[] = {"input_ids", "labels", "attention_mask"};
-constexpr int64_t kNumTensors = 3;
-constexpr int64_t kElementBytes = sizeof(int64_t);
+v1::DType DTypeOf(ElementType type) {
+  switch (type) {
+    case ElementType::kInt32:
+      return v1::DTYPE_INT32;
+    case ElementType::kInt64:
+      return v1::DTYPE_INT64;
+    case ElementType::kFloat32:
+      return v1::DTYPE_FLOAT32;
+    case ElementType::kFloat16:
+      return v1::DTYPE_FLOAT16;
+    case ElementType::kBfloat16:
+      return v1::DTYPE_BFLOAT16;
+    case ElementType::kUint8:
+      return v1::DTYPE_UINT8;
+    case ElementType::kBool:
+      return v1::DTYPE_BOOL;
+  }
+  return v1::DTYPE_UNSPECIFIED;
+}
 
-void WriteRow(const std::vector<int32_t>& values, int64_t length, int64_t padding, int64_t* row) {
-  std::copy(values.begin(), values.end(), row);
-  std::fill(row + values.size(), row + length, padding);
+// Adds a tensor behind those that the layout has.
+void Append(std::string name, ElementType type, std::vector<int64_t> shape, StepLayout* layout) {
+  TensorPlace place;
+  place.name = std::move(name);
+  place.dtype = DTypeOf(type);
+  place.offset = layout->bytes;
+  place.bytes = ElementBytes(type);
+  for (const int64_t size : shape) place.bytes *= size;
+  place.shape = std::move(shape);
+  layout->bytes += (place.bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+  layout->tensors.push_back(std::move(place));
 }
 
 }  // namespace
 
-int64_t StepLayout::tensor_bytes() const {
-  const int64_t bytes = rows * length * kElementBytes;
-  return (bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment;
+StepLayout MakeLayout(const StepShape& shape, const TensorFormat& format) {
+  StepLayout layout;
+  layout.shape = shape;
+  const std::vector<int64_t> matrix = {shape.rows, shape.length};
+  Append("input_ids", format.ids, matrix, &layout);
+  Append("labels", ElementType::kInt64, matrix, &layout);
+  if (format.mask != MaskType::kNone) {
+    const bool is_bool = format.mask == MaskType::kBool;
+    Append("attention_mask", is_bool ? ElementType::kBool : ElementType::kInt64, matrix, &layout);
+  }
+  return layout;
 }
 
-int64_t StepLayout::bytes() const { return kNumTensors * tensor_bytes(); }
-
-int64_t StepBytesMax(int64_t padded_tokens) { return StepLayout{1, padded_tokens}.bytes(); }
-
-void WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& layout,
-                  int32_t pad_token_id, char* destination) {
-  INVARIANT(static_cast<int64_t>(samples.size()) == layout.rows, "rows without samples");
-  auto* input_ids = reinterpret_cast<int64_t*>(destination);
-  auto* labels = reinterpret_cast<int64_t*>(destination + layout.tensor_bytes());
-  auto* attention_mask = reinterpret_cast<int64_t*>(destination + 2 * layout.tensor_bytes());
-  for (const Sample* const sample : samples) {
-    INVARIANT(sample->length() <= layout.length, "a sample longer than its step");
-    INVARIANT(sample->labels.size() == sample->input_ids.size(), "a sample without labels");
-    WriteRow(sample->input_ids, layout.length, pad_token_id, input_ids);
-    WriteRow(sample->labels, layout.length, kIgnoredLabel, labels);
-    std::fill(attention_mask, attention_mask + sample->length(), 1);
-    std::fill(attention_mask + sample->length(), attention_mask + layout.length, 0);
-    input_ids += layout.length;
-    labels += layout.length;
-    attention_mask += layout.length;
-  }
+int64_t StepBytesMax(int64_t padded_tokens, const TensorFormat& format) {
+  return MakeLayout({1, padded_tokens}, format).bytes;
 }
 
 void DescribeTensors(const StepLayout& layout, int64_t offset, v1::Step* step) {
-  for (int64_t i = 0; i < kNumTensors; ++i) {
+  for (const TensorPlace& place : layout.tensors) {
     v1::Tensor* const tensor = step->add_tensors();
-    tensor->set_name(kTensorNames[i]);
-    tensor->set_dtype(v1::DTYPE_INT64);
-    tensor->add_shape(layout.rows);
-    tensor->add_shape(layout.length);
-    tensor->set_offset(static_cast<uint64_t>(offset + i * layout.tensor_bytes()));
-    tensor->set_bytes(static_cast<uint64_t>(layout.rows * layout.length * kElementBytes));
+    tensor->set_name(place.name);
+    tensor->set_dtype(place.dtype);
+    for (const int64_t size : place.shape) tensor->add_shape(size);
+    tensor->set_offset(static_cast<uint64_t>(offset + place.offset));
+    tensor->set_bytes(static_cast<uint64_t>(place.bytes));
   }
-}
-
-absl::Status CheckHasLayout(const Sample& sample) {
-  if (sample.extras.empty()) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat(
-      "sample ", sample.id.source, ":", sample.id.key, " has the tensor \"",
-      sample.extras.front().name, "\"; steps carry input_ids, labels and attention_mask only"));
 }
 
 }  // namespace odb

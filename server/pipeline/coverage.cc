@@ -115,8 +115,10 @@ void CoverageTracker::AddFixedBatches(const Iteration& iteration, v1::Coverage* 
     for (const int32_t length : own.lengths) longest = std::max(longest, length);
   }
   if (longest == 0) return;
-  const int64_t size =
-      std::max<int64_t>(1, options_.budget / PaddedLength(longest, options_.pad_to_multiple_of));
+  const auto padded_length = [this](int32_t length) {
+    return PaddedLength(length, options_.pad_to_multiple_of, options_.shape_buckets);
+  };
+  const int64_t size = std::max<int64_t>(1, options_.budget / padded_length(longest));
 
   int64_t tokens = 0;
   int64_t padded_tokens = 0;
@@ -131,7 +133,7 @@ void CoverageTracker::AddFixedBatches(const Iteration& iteration, v1::Coverage* 
         tokens += own.lengths[static_cast<size_t>(i)];
         longest_of_batch = std::max(longest_of_batch, own.lengths[static_cast<size_t>(i)]);
       }
-      padded_tokens += (end - begin) * PaddedLength(longest_of_batch, options_.pad_to_multiple_of);
+      padded_tokens += (end - begin) * padded_length(longest_of_batch);
     }
   }
   coverage->set_fixed_batch_size(size);

@@ -33,6 +33,7 @@ class CoverageTracker {
     int32_t num_ranks = 1;    // of this node
     int64_t budget = 1;
     int32_t pad_to_multiple_of = 1;
+    std::vector<int32_t> shape_buckets;
   };
 
   explicit CoverageTracker(const Options& options);

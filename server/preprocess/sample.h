@@ -29,6 +29,24 @@ enum class ElementType : uint8_t {
   kBool = 6,
 };
 
+// Of one element.
+constexpr int64_t ElementBytes(ElementType type) {
+  switch (type) {
+    case ElementType::kInt64:
+      return 8;
+    case ElementType::kInt32:
+    case ElementType::kFloat32:
+      return 4;
+    case ElementType::kFloat16:
+    case ElementType::kBfloat16:
+      return 2;
+    case ElementType::kUint8:
+    case ElementType::kBool:
+      return 1;
+  }
+  return 0;
+}
+
 // A tensor beside input_ids and labels (pixel_values, image_grid_thw, ...).
 struct NamedTensor {
   std::string name;

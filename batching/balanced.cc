@@ -145,11 +145,11 @@ int64_t ChooseSteps(const PlanOptions& options, const std::vector<PoolWork>& wor
   return best;
 }
 
-int64_t CostOf(const PlanOptions& options, const PoolWork& work, GroupRun run) {
+CostedGroup Costed(const PlanOptions& options, const PoolWork& work, GroupRun run) {
   const int32_t longest = work.sorted.order[static_cast<size_t>(run.end) - 1];
   const int32_t length = work.pool.samples[static_cast<size_t>(longest)].length;
-  return options.cost.GroupCost(
-      run.size(), PaddedLength(length, options.pad_to_multiple_of, options.shape_buckets));
+  const int64_t padded = PaddedLength(length, options.pad_to_multiple_of, options.shape_buckets);
+  return {run, options.cost.GroupCost(run.size(), padded), work.sorted.TokensOf(run)};
 }
 
 // Halves the costliest groups until there are `num_groups`, or only single samples.
@@ -169,7 +169,7 @@ void Halve(const PlanOptions& options, const PoolWork& work, int64_t num_groups,
     groups->pop_back();
     const int32_t middle = run.begin + run.size() / 2;
     for (const GroupRun half : {GroupRun{run.begin, middle}, GroupRun{middle, run.end}}) {
-      groups->push_back({half, CostOf(options, work, half)});
+      groups->push_back(Costed(options, work, half));
       std::push_heap(groups->begin(), groups->end(), cheaper);
     }
   }
@@ -189,8 +189,7 @@ std::vector<CostedGroup> FirstGroups(const PlanOptions& options, const PoolWork&
   std::vector<CostedGroup> groups;
   groups.reserve(static_cast<size_t>(num_groups));
   for (int64_t i = 0; i < num_groups; ++i) {
-    const GroupRun run = level.groups[static_cast<size_t>(i)];
-    groups.push_back({run, CostOf(options, work, run)});
+    groups.push_back(Costed(options, work, level.groups[static_cast<size_t>(i)]));
   }
   return groups;
 }

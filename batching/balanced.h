@@ -22,9 +22,10 @@ namespace odb {
 //     long as it has a sample for each step. (Not under non-join: its quota ends the epoch before.)
 //  4. No sample is left over more than max(max_wait_rounds, ceil(window / max_steps)) times: where
 //     the oldest would be, they must be in a group of this round.
-//  5. The T x ranks groups of a pool are ordered by cost (CostModel). Those of about the same cost
-//     are shuffled, and then dealt step by step: what meets in a step costs about the same on every
-//     rank, and is otherwise random, so a step's samples are not all long or all short.
+//  5. The T x ranks groups of a pool are dealt to the steps by cost (CostModel), and then change
+//     places until the steps have about the same mean length, as far as DealingSlack lets the
+//     stragglers rise: what meets in a step costs about the same on every rank, and a step's
+//     samples are not all long or all short.
 //
 // Leftovers go back in window order, which is by age.
 void PlanBalanced(const PlanOptions& options, const PlanContext& context,

@@ -27,6 +27,7 @@ SortedWindow SortWindow(absl::Span<const SampleShape> window, const GroupLimits&
   sorted.first.resize(window.size());
   sorted.share.resize(window.size());
   sorted.share_before.resize(window.size() + 1, 0);
+  sorted.tokens_before.resize(window.size() + 1, 0);
   int64_t vision_load = 0;  // of the places first_by_vision .. i
   int32_t first_by_vision = 0;
   // Capacities only fall with length, so they are counted down rather than divided for.
@@ -54,6 +55,7 @@ SortedWindow SortWindow(absl::Span<const SampleShape> window, const GroupLimits&
     sorted.first[at] = first;
     sorted.share[at] = share;
     sorted.share_before[at + 1] = sorted.share_before[at] + share;
+    sorted.tokens_before[at + 1] = sorted.tokens_before[at] + sample.length;
   }
   return sorted;
 }

@@ -22,12 +22,18 @@ struct SortedWindow {
   std::vector<int32_t> first;  // the largest group that ends with this sample begins at first[i]
   std::vector<int64_t> share;  // kWholeGroup / capacity, 1 .. kWholeGroup
 
-  std::vector<int64_t> share_before;  // [i] of the first i samples together; size() + 1 entries
+  // [i] of the first i samples together; size() + 1 entries.
+  std::vector<int64_t> share_before;
+  std::vector<int64_t> tokens_before;
 
   int32_t size() const { return static_cast<int32_t>(order.size()); }
   int64_t ShareOf(GroupRun run) const {
     return share_before[static_cast<size_t>(run.end)] -
            share_before[static_cast<size_t>(run.begin)];
+  }
+  int64_t TokensOf(GroupRun run) const {
+    return tokens_before[static_cast<size_t>(run.end)] -
+           tokens_before[static_cast<size_t>(run.begin)];
   }
 };
 

@@ -49,7 +49,7 @@ const std::vector<FieldSpec>& Table() {
   // Built once, never changed: a constant that has no constexpr form.
   static const auto* const table = new std::vector<FieldSpec>{
       {"data", FieldKind::kTextList, nullptr},
-      ShapesPlans(Choice("format", "auto", "alpaca|sharegpt|messages|auto")),
+      ShapesPlans(Choice("format", "auto", "alpaca|sharegpt|messages|tokenized|auto")),
       // Two nodes may keep the same file in different places: its digest is compared, not its name.
       Text("tokenizer", "bytes"),
       ShapesPlans(Choice("template", "chatml", "chatml")),
@@ -81,6 +81,7 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans(Choice("ids_dtype", "int64", "int64|int32")),
       ShapesPlans(Choice("mask", "int64", "int64|bool|none")),
       ShapesPlans(Choice("padding_side", "right", "right|left")),
+      ShapesPlans(Integer("pad_token_id", "-1", -1, kInt32Max)),
       Integer("workers", "0", 0, 4096),
       Integer("prefetch_steps", "8", 1, 4096),
       Bytes("arena_bytes", "0", 0, int64_t{1} << 46),

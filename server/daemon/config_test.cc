@@ -300,6 +300,15 @@ TEST_CASE("Config: buckets are read from flag, variable and file alike", "[confi
   CHECK(buckets(Load({"--config", one.path()})) == std::vector<int32_t>{64});
 }
 
+TEST_CASE("Config: tokenized records have no tokenizer unless one is named", "[config]") {
+  const auto config = Load({"--data=a", "--format=tokenized", "--pad-token-id=7"});
+  REQUIRE(config.ok());
+  CHECK(CheckConfig(config->values).ok());
+  CHECK(config->values.pad_token_id() == 7);
+  CHECK(Load({"--pad-token-id=-2"}).status().message() ==
+        "--pad-token-id must be an integer from -1 to 2147483647, got \"-2\"");
+}
+
 TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
   CHECK(Load({"--arena-bytes=64MiB"})->values.arena_bytes() == 64 << 20);
   CHECK(Load({"--arena-bytes=2g"})->values.arena_bytes() == int64_t{2} << 30);

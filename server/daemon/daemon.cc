@@ -117,7 +117,7 @@ NodeServices Daemon::MakeServices() {
   node.config = &config_.values;
   node.socket_path = server_->path();
   node.aligner_path = aligner_path_;
-  node.pad_token_id = data_.tokenizer->pad_token_id();
+  node.pad_token_id = data_.pad_token_id;
   node.estimated_steps = data_.estimated_steps;
   node.digests = DigestConfig(config_.values, data_.digests());
   node.dataset = data_.dataset.get();

@@ -66,6 +66,10 @@ int CheckEverything(const LoadedConfig& config) {
   if (!data.ok()) return Complain(data.status(), DataExitCode(data.status()));
   const auto aligner = FindAligner(config.values);
   if (!aligner.ok()) return Complain(aligner.status(), kExitConfig);
+  if (config.values.format() == "tokenized" && config.values.tokenizer() == "bytes") {
+    std::printf("OK: %s, tokenized before\n", data->Describe().c_str());
+    return kExitOk;
+  }
   std::printf("OK: %s, tokenizer %s with %d tokens\n", data->Describe().c_str(),
               config.values.tokenizer().c_str(), data->tokenizer->vocab_size());
   return kExitOk;

@@ -17,6 +17,7 @@
 #include "server/preprocess/byte_tokenizer.h"
 #include "server/preprocess/conversation_transform.h"
 #include "server/preprocess/quarantine.h"
+#include "server/preprocess/tokenized_transform.h"
 
 namespace odb {
 namespace {
@@ -39,6 +40,37 @@ OverLengthPolicy OverLengthOf(const v1::Config& config) {
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const v1::Config& config) {
   if (config.tokenizer() == "bytes") return MakeByteTokenizer();
   return LoadBpeTokenizer(config.tokenizer());
+}
+
+// Samples that were tokenized before come with no tokenizer, unless one is named: what it takes for
+// a token is then checked.
+bool KnowsVocabulary(const v1::Config& config) {
+  return config.format() != "tokenized" || config.tokenizer() != "bytes";
+}
+
+int32_t PadTokenOf(const v1::Config& config, const Tokenizer& tokenizer) {
+  if (config.pad_token_id() >= 0) return config.pad_token_id();
+  return KnowsVocabulary(config) ? tokenizer.pad_token_id() : 0;
+}
+
+absl::StatusOr<std::unique_ptr<Transform>> OpenTransform(const v1::Config& config,
+                                                         const Tokenizer& tokenizer) {
+  LengthLimits limits;
+  limits.max_length = EffectiveMaxLength(config);
+  limits.over_length = OverLengthOf(config);
+  limits.label_shift = config.label_shift() == "data" ? LabelShift::kData : LabelShift::kModel;
+  if (config.format() == "tokenized") {
+    TokenizedOptions tokenized;
+    tokenized.limits = limits;
+    if (KnowsVocabulary(config)) tokenized.vocab_size = tokenizer.vocab_size();
+    return MakeTokenizedTransform(tokenized);
+  }
+  TransformOptions conversations;
+  conversations.format = FormatOf(config);
+  conversations.max_length = limits.max_length;
+  conversations.over_length = limits.over_length;
+  conversations.label_shift = limits.label_shift;
+  return MakeConversationTransform(conversations, &tokenizer);
 }
 
 std::string OwnDirectory() {
@@ -70,12 +102,8 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* pr
   dataset.progress = progress;
   ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
-  TransformOptions transform;
-  transform.format = FormatOf(config);
-  transform.max_length = EffectiveMaxLength(config);
-  transform.over_length = OverLengthOf(config);
-  transform.label_shift = config.label_shift() == "data" ? LabelShift::kData : LabelShift::kModel;
-  ASSIGN_OR_RETURN(data.transform, MakeConversationTransform(transform, data.tokenizer.get()));
+  ASSIGN_OR_RETURN(data.transform, OpenTransform(config, *data.tokenizer));
+  data.pad_token_id = PadTokenOf(config, *data.tokenizer);
   data.counted = std::make_unique<CountingTransform>(data.transform.get());
   StepEstimateOptions estimate;
   estimate.budget = config.token_budget();

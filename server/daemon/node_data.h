@@ -20,7 +20,8 @@ struct NodeData {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<Transform> transform;
   std::unique_ptr<CountingTransform> counted;  // around transform
-  int64_t estimated_steps = 0;                 // of an epoch on one rank; see step_estimate.h
+  int32_t pad_token_id = 0;
+  int64_t estimated_steps = 0;  // of an epoch on one rank; see step_estimate.h
 
   ContentDigests digests() const;
   // "999 records in alpaca_en_demo.json".

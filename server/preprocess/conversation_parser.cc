@@ -346,15 +346,10 @@ std::optional<Rejection> ReadAlpaca(dom::object record, const AlpacaKeys& keys, 
 }
 
 Rejection UnknownFormat(dom::object record) {
-  constexpr int kShown = 8;
-  std::string keys;
-  int num_keys = 0;
-  for (const dom::key_value_pair entry : record) {
-    if (++num_keys > kShown) break;
-    absl::StrAppend(&keys, num_keys > 1 ? ", " : "", Quoted(View(entry.key)));
+  if (Member(record, "input_ids")) {
+    return Rejection{Reason::kUnknownFormat, "it was tokenized before; set format to tokenized"};
   }
-  return Rejection{Reason::kUnknownFormat,
-                   absl::StrCat("the keys are ", keys, num_keys > kShown ? ", ..." : "")};
+  return Rejection{Reason::kUnknownFormat, DescribeKeys(record)};
 }
 
 std::optional<Rejection> ReadTurnsOfFormat(dom::object record, ConversationFormat format,

@@ -131,6 +131,8 @@ TEST_CASE("ParseConversation: each shape that is refused has its reason (S04)", 
         "bad_content: history is no array of [prompt, answer]");
   CHECK(Parse(R"({"text": "x", "id": 1})") == "unknown_format: the keys are \"text\", \"id\"");
   CHECK(Parse(R"({})") == "unknown_format: the keys are ");
+  CHECK(Parse(R"({"input_ids": [1, 2]})") ==
+        "unknown_format: it was tokenized before; set format to tokenized");
   CHECK(Parse(R"({"conversations": [], "chosen": {}, "rejected": {}})").find("unknown_format: ") ==
         0);
 }

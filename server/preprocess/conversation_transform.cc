@@ -44,7 +44,7 @@ class ConversationTransform final : public Transform {
     sample.id = ref.id();
     EncodeChat(RenderChatml(scratch->conversation, options_.default_system), *tokenizer_,
                &sample.input_ids, &sample.labels);
-    return FitLength(ref, std::move(sample));
+    return FitLength(ref, options_.limits(), std::move(sample));
   }
 
   uint64_t digest() const override {
@@ -59,34 +59,6 @@ class ConversationTransform final : public Transform {
   }
 
  private:
-  SampleResult FitLength(const RecordRef& ref, Sample sample) const {
-    if (sample.input_ids.empty()) return Quarantined(ref, QuarantineReason::kEmptySample, "");
-    const int32_t length = sample.length();
-    if (options_.max_length > 0 && length > options_.max_length) {
-      switch (options_.over_length) {
-        case OverLengthPolicy::kQuarantine:
-          return Quarantined(ref, QuarantineReason::kOverLength,
-                             absl::StrCat(length, " tokens, max_length is ", options_.max_length));
-        case OverLengthPolicy::kTruncate:
-          sample.input_ids.resize(static_cast<size_t>(options_.max_length));
-          sample.labels.resize(static_cast<size_t>(options_.max_length));
-          break;
-        case OverLengthPolicy::kAlone:
-          sample.over_length = true;
-          break;
-      }
-    }
-    sample.loss_tokens = CountLossTokens(sample.labels, options_.label_shift);
-    if (sample.loss_tokens == 0) {
-      return Quarantined(
-          ref, QuarantineReason::kNoLossTokens,
-          length > sample.length()
-              ? absl::StrCat("the first ", sample.length(), " of ", length, " tokens hold none")
-              : absl::StrCat("none of ", length, " tokens"));
-    }
-    return sample;
-  }
-
   const TransformOptions options_;
   const Tokenizer* const tokenizer_;
   mutable ScratchPool<Scratch> scratches_;

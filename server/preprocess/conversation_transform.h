@@ -6,17 +6,11 @@
 
 #include "absl/status/statusor.h"
 #include "server/preprocess/conversation.h"
+#include "server/preprocess/length_limits.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
 
 namespace odb {
-
-// What happens to a sample longer than max_length.
-enum class OverLengthPolicy : uint8_t {
-  kQuarantine = 0,
-  kTruncate = 1,  // the first max_length tokens stay
-  kAlone = 2,     // kept whole, Sample::over_length; it becomes a group of its own
-};
 
 struct TransformOptions {
   ConversationFormat format = ConversationFormat::kAuto;
@@ -25,6 +19,8 @@ struct TransformOptions {
   LabelShift label_shift = LabelShift::kModel;
   // The text of a system turn for conversations without one; empty = no such turn.
   std::string default_system;
+
+  LengthLimits limits() const { return {max_length, over_length, label_shift}; }
 };
 
 // Conversations to samples: JSON, one of the three formats, ChatML with label masks, tokenizer,

@@ -274,6 +274,18 @@ void AppendCanonicalJson(dom::element value, std::string* out) {
   }
 }
 
+std::string DescribeKeys(dom::object record) {
+  constexpr int kShown = 8;
+  std::string keys;
+  int num_keys = 0;
+  for (const dom::key_value_pair entry : record) {
+    if (++num_keys > kShown) break;
+    absl::StrAppend(&keys, num_keys > 1 ? ", " : "",
+                    Quoted(absl::string_view(entry.key.data(), entry.key.size())));
+  }
+  return absl::StrCat("the keys are ", keys, num_keys > kShown ? ", ..." : "");
+}
+
 std::string Quoted(absl::string_view text) {
   constexpr size_t kShown = 40;
   if (text.size() <= kShown) return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\"");

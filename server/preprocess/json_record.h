@@ -28,6 +28,9 @@ std::variant<simdjson::dom::object, Rejection> ParseJsonRecord(absl::string_view
 // separators, keys in their order, 2.0 as 2.0. What chat templates show of tools and arguments.
 void AppendCanonicalJson(simdjson::dom::element value, std::string* out);
 
+// "the keys are "text", "meta"": for a record none of whose keys is known.
+std::string DescribeKeys(simdjson::dom::object record);
+
 // A double as Python's repr writes it.
 std::string FormatDouble(double value);
 

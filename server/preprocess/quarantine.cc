@@ -39,6 +39,8 @@ constexpr ReasonInfo kReasons[kNumQuarantineReasons] = {
     {Reason::kCrashedWorker, "crashed_worker", "the sample ended two worker processes"},
     {Reason::kTimedOut, "timed_out", "the sample took longer than its time limit"},
     {Reason::kTransformError, "transform_error", "preprocessing failed on the sample"},
+    {Reason::kBadTensor, "bad_tensor",
+     "a tensor of a tokenized record has another shape or a value out of range"},
 };
 
 const ReasonInfo& Info(Reason reason) { return kReasons[static_cast<size_t>(reason)]; }

@@ -39,8 +39,10 @@ enum class QuarantineReason : uint8_t {
   kCrashedWorker = 18,
   kTimedOut = 19,
   kTransformError = 20,
+  // The tensors of a record that was tokenized before.
+  kBadTensor = 21,
 };
-constexpr int kNumQuarantineReasons = 21;
+constexpr int kNumQuarantineReasons = 22;
 
 // "invalid_utf8", ...: stable, snake_case.
 absl::string_view QuarantineReasonName(QuarantineReason reason);

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "server/daemon/config_fields.h"
+#include "server/daemon/config_tensors.h"
 #include "server/daemon/config_yaml.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/nearest_name.h"
@@ -62,12 +63,16 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return absl::FailedPreconditionError(sentence);
 }
 
+bool IsYamlOnly(const FieldSpec& spec) {
+  return spec.kind == FieldKind::kViews || spec.kind == FieldKind::kExtraTensors;
+}
+
 absl::Status SetFromVariable(const FieldSpec& spec, const std::string& text, LoadedConfig* config) {
   const std::string variable = VariableName(spec.name);
   ClearField(spec, &config->values);
   absl::Status status;
-  if (spec.kind == FieldKind::kViews) {
-    status = SetViewsFromYaml(text, &config->values);
+  if (IsYamlOnly(spec)) {
+    status = SetFieldFromYaml(spec, text, &config->values);
   } else if (spec.kind == FieldKind::kTextList) {
     for (absl::string_view item : absl::StrSplit(text, ':', absl::SkipEmpty())) {
       status.Update(SetFieldFromText(spec, item, &config->values));
@@ -107,9 +112,8 @@ absl::Status ReadFlags(const CommandLine& line, LoadedConfig* config) {
     const FieldSpec* spec = FindConfigField(name);
     INVARIANT(spec != nullptr, "the command line holds a field that the table lacks");
     if (set_here.insert(name).second) ClearField(*spec, &config->values);
-    const absl::Status status = spec->kind == FieldKind::kViews
-                                    ? SetViewsFromYaml(value, &config->values)
-                                    : SetFieldFromText(*spec, value, &config->values);
+    const absl::Status status = IsYamlOnly(*spec) ? SetFieldFromYaml(*spec, value, &config->values)
+                                                  : SetFieldFromText(*spec, value, &config->values);
     if (!status.ok()) {
       std::string flag = name;
       std::replace(flag.begin(), flag.end(), '_', '-');
@@ -229,6 +233,7 @@ absl::Status CheckConfig(const v1::Config& config) {
   }
   RETURN_IF_ERROR(CheckLengths(config));
   RETURN_IF_ERROR(CheckViews(config));
+  RETURN_IF_ERROR(CheckExtraTensors(config));
   if (config.quota() > 0 && config.termination() != "non-join") {
     return absl::FailedPreconditionError(
         absl::StrCat("quota needs termination non-join, got quota ", config.quota(),

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "server/daemon/config_tensors.h"
 
 namespace odb {
 namespace {
@@ -82,6 +83,7 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans(Choice("mask", "int64", "int64|bool|none")),
       ShapesPlans(Choice("padding_side", "right", "right|left")),
       ShapesPlans(Integer("pad_token_id", "-1", -1, kInt32Max)),
+      ShapesPlans({"extra_tensors", FieldKind::kExtraTensors, nullptr}),
       Integer("workers", "0", 0, 4096),
       Integer("prefetch_steps", "8", 1, 4096),
       Bytes("arena_bytes", "0", 0, int64_t{1} << 46),
@@ -239,7 +241,8 @@ absl::Status SetFieldFromText(const FieldSpec& spec, absl::string_view text, v1:
     case FieldKind::kIntegerList:
       return SetIntegerList(spec, text, config);
     case FieldKind::kViews:
-      return absl::InternalError("views are no single value");
+    case FieldKind::kExtraTensors:
+      return absl::InternalError(absl::StrCat(spec.name, " is no single value"));
     case FieldKind::kDuration:
     case FieldKind::kChoice:
     case FieldKind::kText:
@@ -266,6 +269,8 @@ std::string FieldToText(const FieldSpec& spec, const v1::Config& config) {
       }
       return absl::StrCat("[", absl::StrJoin(items, ", "), "]");
     }
+    case FieldKind::kExtraTensors:
+      return ExtraTensorsToYaml(config);
     case FieldKind::kViews: {
       std::vector<std::string> items;
       for (const v1::View& view : config.views()) {

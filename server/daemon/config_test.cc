@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "server/daemon/config_digest.h"
 #include "server/daemon/config_fields.h"
+#include "server/daemon/config_tensors.h"
 #include "server/daemon/config_text.h"
 #include "server/daemon/config_yaml.h"
 #include "server/daemon/exit_codes.h"
@@ -192,6 +193,14 @@ TEST_CASE("Config: a value out of range says what, which, got and allowed", "[co
       {{"--ids-dtype", "int16"}, "--ids-dtype must be one of int64, int32, got \"int16\""},
       {{"--mask", "float"}, "--mask must be one of int64, bool, none, got \"float\""},
       {{"--padding-side", "both"}, "--padding-side must be one of right, left, got \"both\""},
+      {{"--extra-tensors", "3"},
+       "--extra-tensors must be a list like [{name: weights, dtype: float32}], got no list"},
+      {{"--extra-tensors", "[{name: x, dtype: uint8, form: pad}]"},
+       "--extra-tensors must be a list like [{name: weights, dtype: float32, shape: [length], "
+       "layout: pad, pad_value: 0}], got the key form"},
+      {{"--extra-tensors", "[{name: x, dtype: uint8, shape: [0]}]"},
+       "--extra-tensors must be a list like [{name: weights, dtype: float32, shape: [length], "
+       "layout: pad, pad_value: 0}], got a size that is not above 0, -1 or length"},
       {{"--window"}, "--window needs a value"},
       {{"--window", "--seed"}, "--window needs a value"},
       {{"--window", "1", "--window", "2"}, "--window is given twice"},
@@ -253,6 +262,39 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "shape_buckets must be at most token_budget (8192), got 9000"},
       {{"--data=a", "--shape-buckets=512,1024", "--max-length=2000"},
        "max_length must be at most the largest of shape_buckets (1024), got 2000"},
+      {{"--data=a", "--extra-tensors=[{name: x, dtype: uint8}]"},
+       "extra_tensors needs format tokenized, got format auto"},
+      {{"--data=a", "--format=tokenized", "--extra-tensors=[{dtype: uint8}]"},
+       "extra_tensors: each needs a name of letters, digits and _"},
+      {{"--data=a", "--format=tokenized", "--extra-tensors=[{name: x, dtype: int8}]"},
+       "extra_tensors: dtype must be one of int64, int32, float64, float32, float16, bfloat16, "
+       "uint8, bool, got tensor x"},
+      {{"--data=a", "--format=tokenized", "--extra-tensors=[{name: x, dtype: bool, layout: a}]"},
+       "extra_tensors: layout must be one of pad, concatenate, got tensor x"},
+      {{"--data=a", "--format=tokenized", "--extra-tensors=[{name: labels, dtype: bool}]"},
+       "extra_tensors: a step has each name once, got tensor labels"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x_offsets, dtype: bool}, {name: x, dtype: bool, layout: "
+        "concatenate}]"},
+       "extra_tensors: a step has each name once, got tensor x"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x, dtype: bool, shape: [2, "
+        "length]}]"},
+       "extra_tensors: only the first axis of a shape may be `length`, got tensor x"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x, dtype: bool, shape: [2, -1], layout: concatenate}]"},
+       "extra_tensors: only the first axis may vary (-1) with layout concatenate, got tensor x"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x, dtype: bool, shape: [], layout: concatenate}]"},
+       "extra_tensors: layout concatenate needs at least one axis, got tensor x"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x, dtype: uint8, pad_value: "
+        "-100}]"},
+       "extra_tensors: pad_value -100 is no uint8, got tensor x"},
+      {{"--data=a", "--format=tokenized",
+        "--extra-tensors=[{name: x, dtype: uint8, shape: [-1, "
+        "-1]}]"},
+       "extra_tensors: x is padded along two axes that vary, so arena_bytes must be set, got 0"},
       {{"--data=a", "--quota=5"},
        "quota needs termination non-join, got quota 5 with termination join"},
       {{"--data=a", "--views=[{sources: [0]}, {sources: [1]}]"},
@@ -309,6 +351,31 @@ TEST_CASE("Config: tokenized records have no tokenizer unless one is named", "[c
         "--pad-token-id must be an integer from -1 to 2147483647, got \"-2\"");
 }
 
+TEST_CASE("Config: extra tensors have defaults and become what they describe", "[config]") {
+  const auto config =
+      Load({"--data=a", "--format=tokenized",
+            "--extra-tensors=[{name: x, dtype: int32}, {name: y, dtype: float16, shape: [length, "
+            "-1], layout: pad, pad_value: 1.5}]",
+            "--arena-bytes=1GiB"});
+  REQUIRE(config.ok());
+  CHECK(CheckConfig(config->values).ok());
+
+  const auto specs = ExtraTensorsOf(config->values);
+
+  REQUIRE(specs.ok());
+  REQUIRE(specs->size() == 2);
+  CHECK(specs->at(0).name == "x");
+  CHECK(specs->at(0).shape == std::vector<int64_t>{kAnySize});
+  CHECK(specs->at(0).layout == ExtraLayout::kPad);
+  CHECK(specs->at(0).padding == std::string(4, 0));
+  CHECK(specs->at(1).type == ElementType::kFloat16);
+  CHECK(specs->at(1).shape == std::vector<int64_t>{kTokenSize, kAnySize});
+  CHECK(specs->at(1).padding == std::string("\x00\x3e", 2));
+  CHECK(FieldToText(*FindConfigField("extra_tensors"), config->values) ==
+        "[{name: x, dtype: int32, shape: [-1], layout: pad, pad_value: 0}, {name: y, dtype: "
+        "float16, shape: [length, -1], layout: pad, pad_value: 1.5}]");
+}
+
 TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
   CHECK(Load({"--arena-bytes=64MiB"})->values.arena_bytes() == 64 << 20);
   CHECK(Load({"--arena-bytes=2g"})->values.arena_bytes() == int64_t{2} << 30);
@@ -319,7 +386,8 @@ TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
 TEST_CASE("Config: what --print-config prints reads back to the same values", "[config]") {
   const auto config =
       Load({"--data=a \"b\".jsonl", "--data=c", "--views=[{sources: [1]}, {sources: [0]}]",
-            "--max-bad-share=0.25", "--stall-timeout=5m", "--shape-buckets=64,512"});
+            "--max-bad-share=0.25", "--stall-timeout=5m", "--shape-buckets=64,512",
+            "--extra-tensors=[{name: x, dtype: int32, shape: [length, 3], pad_value: 0.1}]"});
   REQUIRE(config.ok());
   const std::string yaml = ConfigAsYaml(*config);
 

@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "server/daemon/config_fields.h"
 #include "server/daemon/nearest_name.h"
+#include "server/preprocess/extra_tensor.h"
 
 namespace odb {
 namespace {
@@ -39,6 +40,58 @@ absl::Status SetViews(const YAML::Node& node, v1::Config* config) {
   return absl::OkStatus();
 }
 
+absl::Status SetExtraTensor(const YAML::Node& item, v1::ExtraTensor* tensor) {
+  const auto refused = [](absl::string_view got) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "must be a list like [{name: weights, dtype: float32, shape: [length], layout: "
+        "pad, pad_value: 0}], got ",
+        got));
+  };
+  if (!item.IsMap()) return refused("an entry that is no map");
+  for (const auto& entry : item) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
+    const YAML::Node& value = entry.second;
+    if (key == "shape" && value.IsSequence()) {
+      for (const YAML::Node& size : value) {
+        int64_t number = 0;
+        const bool is_tokens = size.IsScalar() && size.Scalar() == "length";
+        const bool is_size = size.IsScalar() && absl::SimpleAtoi(size.Scalar(), &number) &&
+                             (number == kAnySize || (number > 0 && number <= INT32_MAX));
+        if (!is_tokens && !is_size) return refused("a size that is not above 0, -1 or length");
+        tensor->add_shape(is_tokens ? kTokenSize : number);
+      }
+    } else if (key == "pad_value" && value.IsScalar()) {
+      double number = 0;
+      if (!absl::SimpleAtod(value.Scalar(), &number))
+        return refused("a pad_value that is no number");
+      tensor->set_pad_value(number);
+    } else if (key == "name" && value.IsScalar()) {
+      tensor->set_name(value.Scalar());
+    } else if (key == "dtype" && value.IsScalar()) {
+      tensor->set_dtype(value.Scalar());
+    } else if (key == "layout" && value.IsScalar()) {
+      tensor->set_layout(value.Scalar());
+    } else {
+      return refused(absl::StrCat("the key ", key));
+    }
+  }
+  if (!item["shape"]) tensor->add_shape(kAnySize);
+  if (!item["layout"]) tensor->set_layout("pad");
+  return absl::OkStatus();
+}
+
+absl::Status SetExtraTensors(const YAML::Node& node, v1::Config* config) {
+  if (!node.IsSequence()) {
+    return absl::InvalidArgumentError(
+        "must be a list like [{name: weights, dtype: float32}], got no list");
+  }
+  config->clear_extra_tensors();
+  for (const YAML::Node& item : node) {
+    RETURN_IF_ERROR(SetExtraTensor(item, config->add_extra_tensors()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status SetTextList(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
   ClearField(spec, config);
   if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
@@ -62,6 +115,7 @@ absl::Status SetIntegerList(const FieldSpec& spec, const YAML::Node& node, v1::C
 
 absl::Status SetField(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
   if (spec.kind == FieldKind::kViews) return SetViews(node, config);
+  if (spec.kind == FieldKind::kExtraTensors) return SetExtraTensors(node, config);
   if (spec.kind == FieldKind::kTextList) return SetTextList(spec, node, config);
   if (spec.kind == FieldKind::kIntegerList) return SetIntegerList(spec, node, config);
   if (node.IsScalar()) return SetFieldFromText(spec, node.Scalar(), config);
@@ -119,9 +173,9 @@ absl::Status ReadConfigYaml(const std::string& name, const std::string& text, v1
   }
 }
 
-absl::Status SetViewsFromYaml(const std::string& text, v1::Config* config) {
+absl::Status SetFieldFromYaml(const FieldSpec& spec, const std::string& text, v1::Config* config) {
   try {
-    return SetViews(YAML::Load(text), config);
+    return SetField(spec, YAML::Load(text), config);
   } catch (const YAML::Exception& e) {
     return absl::InvalidArgumentError(absl::StrCat("is not YAML: ", e.msg));
   }

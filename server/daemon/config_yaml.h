@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "proto/odb/v1/config.pb.h"
+#include "server/daemon/config_fields.h"
 
 namespace odb {
 
@@ -17,8 +18,8 @@ namespace odb {
 absl::Status ReadConfigYaml(const std::string& name, const std::string& text, v1::Config* config,
                             std::map<std::string, std::string>* origins);
 
-// Sets the field `views` from YAML: [{sources: [0]}, {sources: [1, 2]}].
+// Sets a field of kind kViews or kExtraTensors from YAML: [{sources: [0]}, {sources: [1, 2]}].
 // Errors: InvalidArgument, a text that follows the field's name.
-absl::Status SetViewsFromYaml(const std::string& text, v1::Config* config);
+absl::Status SetFieldFromYaml(const FieldSpec& spec, const std::string& text, v1::Config* config);
 
 }  // namespace odb

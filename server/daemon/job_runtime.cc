@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/daemon/config.h"
+#include "server/daemon/config_tensors.h"
 
 namespace odb {
 namespace {
@@ -67,13 +68,14 @@ PlanOptions PlanOptionsOf(const v1::Config& config) {
   return plan;
 }
 
-TensorFormat TensorFormatOf(const v1::Config& config) {
+absl::StatusOr<TensorFormat> TensorFormatOf(const v1::Config& config) {
   TensorFormat format;
   if (config.ids_dtype() == "int32") format.ids = ElementType::kInt32;
   if (config.mask() == "none") format.mask = MaskType::kNone;
   if (config.mask() == "bool") format.mask = MaskType::kBool;
   if (config.padding_side() == "left") format.padding = PaddingSide::kLeft;
   if (config.label_shift() == "data") format.label_shift = LabelShift::kData;
+  ASSIGN_OR_RETURN(format.extras, ExtraTensorsOf(config));
   return format;
 }
 
@@ -146,7 +148,7 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   options.window = config.window();
   options.accumulation = config.accumulation();
   options.loss_scale = LossScaleOf(config);
-  options.tensors = TensorFormatOf(config);
+  ASSIGN_OR_RETURN(options.tensors, TensorFormatOf(config));
   options.tensors.pad_token_id = node_.pad_token_id;
   options.prefetch_steps = config.prefetch_steps();
   options.arena_bytes = config.arena_bytes();

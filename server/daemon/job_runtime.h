@@ -140,7 +140,7 @@ class JobRuntime {
 // The plan's constants as the configuration has them.
 PlanOptions PlanOptionsOf(const v1::Config& config);
 
-// What the configuration says of tensors; the pad token is the tokenizer's.
-TensorFormat TensorFormatOf(const v1::Config& config);
+// What the configuration says of tensors, without the pad token. Errors: those of ExtraTensorsOf.
+absl::StatusOr<TensorFormat> TensorFormatOf(const v1::Config& config);
 
 }  // namespace odb

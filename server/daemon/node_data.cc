@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/daemon/config.h"
+#include "server/daemon/config_tensors.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/step_estimate.h"
 #include "server/preprocess/bpe_tokenizer.h"
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<Transform>> OpenTransform(const v1::Config& confi
     TokenizedOptions tokenized;
     tokenized.limits = limits;
     if (KnowsVocabulary(config)) tokenized.vocab_size = tokenizer.vocab_size();
+    ASSIGN_OR_RETURN(tokenized.extras, ExtraTensorsOf(config));
     return MakeTokenizedTransform(tokenized);
   }
   TransformOptions conversations;

@@ -8,12 +8,21 @@
 namespace odb {
 namespace {
 
+// Steps whose samples bring as much along as any can: one that is held, wherever it lies, leaves
+// room for another one. Usually all of prefetch_steps fit.
+constexpr int64_t kRowBytesSteps = 3;
+
 // What a template may add to the text of a record whose bytes are otherwise an upper bound of its
 // tokens. A longer sample is a clear error when it comes.
 constexpr int64_t kTemplateTokensMax = 4096;
 
-int64_t LongestSample(const RankRuntime::Options& options, const Dataset& dataset) {
-  if (options.sample_tokens_max > 0) return options.sample_tokens_max;
+int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
+  const auto tokens = static_cast<int32_t>(std::min<int64_t>(length, INT32_MAX));
+  return PaddedLength(tokens, plan.pad_to_multiple_of, plan.shape_buckets);
+}
+
+// Bytes of the longest record that is read.
+int64_t LongestRecord(const Dataset& dataset) {
   int64_t longest_record = 0;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const int64_t bytes = dataset.ref(i).bytes;
@@ -21,24 +30,29 @@ int64_t LongestSample(const RankRuntime::Options& options, const Dataset& datase
       longest_record = std::max(longest_record, bytes);
     }
   }
-  return longest_record + kTemplateTokensMax;
+  return longest_record;
 }
 
-int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
-  const auto tokens = static_cast<int32_t>(std::min<int64_t>(length, INT32_MAX));
-  return PaddedLength(tokens, plan.pad_to_multiple_of, plan.shape_buckets);
+// What the samples of one step need beside what grows with its tokens.
+int64_t RowBytes(const RankRuntime::Options& options, const Dataset& dataset) {
+  const TensorFormat& tensors = options.tensors;
+  if (tensors.extras.empty()) return 0;
+  int64_t rows = std::max<int64_t>(1, options.plan.budget / PaddedBy(options.plan, 1));
+  if (options.plan.max_samples > 0) rows = std::min<int64_t>(rows, options.plan.max_samples);
+  // In a record a number takes at least a digit and a separator.
+  return RowBytesMax(rows, LongestRecord(dataset) / 2, tensors);
 }
 
 }  // namespace
 
 StepLayout StandInLayout(const Sample& stand_in, const RankRuntime::Options& options) {
-  return MakeLayout({1, PaddedBy(options.plan, stand_in.length())}, options.tensors);
+  return MakeLayout({1, PaddedBy(options.plan, stand_in.length())}, {&stand_in}, options.tensors);
 }
 
 absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Dataset& dataset,
                                    const Sample& stand_in) {
   const int64_t stand_in_bytes = StandInLayout(stand_in, options).bytes;
-  const int64_t step_bytes = StepBytesMax(options.plan.budget, options.tensors);
+  const int64_t step_bytes = TokenBytesMax(options.plan.budget, options.tensors);
   if (options.arena_bytes > 0) {
     if (options.arena_bytes >= stand_in_bytes + step_bytes) return options.arena_bytes;
     return absl::InvalidArgumentError(
@@ -46,15 +60,19 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
                      ", which one step at token_budget ", options.plan.budget, " needs, got ",
                      options.arena_bytes));
   }
-  const int64_t longest = PaddedBy(options.plan, LongestSample(options, dataset));
+  const int64_t longest_sample = options.sample_tokens_max > 0
+                                     ? options.sample_tokens_max
+                                     : LongestRecord(dataset) + kTemplateTokensMax;
+  const int64_t longest = PaddedBy(options.plan, longest_sample);
   const int64_t alone_bytes =
-      longest > options.plan.budget ? StepBytesMax(longest, options.tensors) : 0;
-  return stand_in_bytes + (2 * options.prefetch_steps - 1) * step_bytes + alone_bytes;
+      longest > options.plan.budget ? TokenBytesMax(longest, options.tensors) : 0;
+  return stand_in_bytes + (2 * options.prefetch_steps - 1) * step_bytes + alone_bytes +
+         kRowBytesSteps * RowBytes(options, dataset);
 }
 
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in) {
   const int64_t usual =
-      stand_in.bytes + options.prefetch_steps * StepBytesMax(options.plan.budget, options.tensors);
+      stand_in.bytes + options.prefetch_steps * TokenBytesMax(options.plan.budget, options.tensors);
   return std::min(options.arena_bytes, usual);
 }
 

@@ -60,29 +60,14 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
     return absl::OkStatus();
   }
   LoggedStep step;
-  const StepLayout layout = MakeLayout(builder_.ShapeOf(planned), options_.tensors);
   if (planned.samples.empty()) {
     DescribeTensors(stand_in_layout_, /*offset=*/0, &message);
   } else {
-    std::vector<const Sample*> samples;
-    absl::StatusOr<std::optional<Extent>> extent = std::optional<Extent>();
-    absl::Status status;
-    for (const WindowSample& sample : planned.samples) {
-      if (status.ok()) status = CheckHasLayout(sample.sample);
-      samples.push_back(&sample.sample);
-      step.records.push_back(sample.record);
-    }
-    if (status.ok()) {
-      extent = AwaitExtent(planned, layout.bytes);
-      status = extent.status();
-    }
-    if (!status.ok() || !extent->has_value()) {
+    const absl::StatusOr<bool> written = WriteStep(planned, &step, &message);
+    if (!written.ok() || !*written) {
       DropStep(planned);
-      return status;
+      return written.status();
     }
-    step.extent = *extent;
-    WriteTensors(samples, layout, options_.tensors, arena_->data() + step.extent->offset);
-    DescribeTensors(layout, step.extent->offset, &message);
   }
   step.message = std::move(message);
   {
@@ -100,6 +85,22 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
   }
   pipeline_.OnAssembled(1);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, LoggedStep* step,
+                                                v1::Step* message) {
+  std::vector<const Sample*> samples;
+  for (const WindowSample& sample : planned.samples) {
+    RETURN_IF_ERROR(CheckExtras(sample.sample, options_.tensors));
+    samples.push_back(&sample.sample);
+    step->records.push_back(sample.record);
+  }
+  const StepLayout layout = MakeLayout(builder_.ShapeOf(planned), samples, options_.tensors);
+  ASSIGN_OR_RETURN(step->extent, AwaitExtent(planned, layout.bytes));
+  if (!step->extent.has_value()) return false;
+  WriteTensors(samples, layout, options_.tensors, arena_->data() + step->extent->offset);
+  DescribeTensors(layout, step->extent->offset, message);
+  return true;
 }
 
 bool RankRuntimeImpl::AwaitSlot(const PlannedStep& planned) {

@@ -358,7 +358,7 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> RankRuntime::Create(const Options& 
   RETURN_IF_ERROR(CheckOptions(options, deps));
   ASSIGN_OR_RETURN(const Sample stand_in,
                    ChooseStandIn(*deps.dataset, *deps.transform, options.seed));
-  RETURN_IF_ERROR(CheckHasLayout(stand_in));
+  RETURN_IF_ERROR(CheckExtras(stand_in, options.tensors));
   ASSIGN_OR_RETURN(options.arena_bytes, ArenaBytes(options, *deps.dataset, stand_in));
   ASSIGN_OR_RETURN(
       std::unique_ptr<Arena> arena,

@@ -70,7 +70,9 @@ class RankRuntimeImpl final : public RankRuntime {
   void Assemble();
   absl::Status AssembleWindow(std::vector<PlannedStep> window);
   absl::Status AssembleStep(const PlannedStep& planned, v1::Step message);
-  // nullopt: the step was dropped meanwhile, or the runtime stops.
+  // The tensors of a step that is not IDLE. False: dropped meanwhile, or the runtime stops.
+  absl::StatusOr<bool> WriteStep(const PlannedStep& planned, LoggedStep* step, v1::Step* message);
+  // nullopt: the same.
   absl::StatusOr<std::optional<Extent>> AwaitExtent(const PlannedStep& planned, int64_t bytes);
   bool AwaitSlot(const PlannedStep& planned);
   void DropStep(const PlannedStep& planned);

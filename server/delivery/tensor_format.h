@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "server/preprocess/extra_tensor.h"
 #include "server/preprocess/sample.h"
 
 namespace odb {
@@ -26,6 +28,7 @@ struct TensorFormat {
   // Under kModel the first label of a sample never counts, since nothing of the sample predicts
   // it. Padded on the left it would be predicted from padding: it is kIgnoredLabel there.
   LabelShift label_shift = LabelShift::kModel;
+  std::vector<ExtraTensorSpec> extras;
 };
 
 }  // namespace odb

@@ -12,11 +12,13 @@ namespace odb {
 // once, in ascending order per tensor; the gaps that alignment leaves are not touched.
 //
 // `layout` must be MakeLayout's of these samples and this format; no sample may be longer than
-// layout.shape.length. Padding is pad_token_id, kIgnoredLabel and 0.
+// layout.shape.length. Padding is pad_token_id, kIgnoredLabel and 0; that of an extra tensor is its
+// own, and lies where the tokens' padding lies if it has a size per token, else at the end.
 void WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& layout,
                   const TensorFormat& format, char* destination);
 
-// Unimplemented, naming sample and tensor, for a sample with tensors that have no layout yet.
-absl::Status CheckHasLayout(const Sample& sample);
+// Internal, naming sample and tensor, unless the sample has the extra tensors of `format`, each of
+// its type and sizes.
+absl::Status CheckExtras(const Sample& sample, const TensorFormat& format);
 
 }  // namespace odb

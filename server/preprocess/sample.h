@@ -27,12 +27,14 @@ enum class ElementType : uint8_t {
   kBfloat16 = 4,
   kUint8 = 5,
   kBool = 6,
+  kFloat64 = 7,
 };
 
 // Of one element.
 constexpr int64_t ElementBytes(ElementType type) {
   switch (type) {
     case ElementType::kInt64:
+    case ElementType::kFloat64:
       return 8;
     case ElementType::kInt32:
     case ElementType::kFloat32:
@@ -60,7 +62,7 @@ struct Sample {
   SampleId id;
   std::vector<int32_t> input_ids;
   std::vector<int32_t> labels;      // [length()]; kIgnoredLabel = not in the loss
-  std::vector<NamedTensor> extras;  // empty for text
+  std::vector<NamedTensor> extras;  // those of the job (extra_tensor.h), in their order
   int32_t loss_tokens = 0;          // CountLossTokens(labels, label_shift); > 0
   int32_t vision_load = 0;          // patches; 0 without pictures
   bool over_length = false;         // longer than max_length, kept by policy `alone`

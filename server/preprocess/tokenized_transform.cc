@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "server/preprocess/json_record.h"
 #include "server/preprocess/scratch_pool.h"
+#include "server/preprocess/tensor_parser.h"
 
 namespace odb {
 namespace {
@@ -52,12 +53,22 @@ class TokenizedTransform final : public Transform {
     if (auto rejection = ReadSample(std::get<dom::object>(parsed), &sample)) {
       return Quarantined(ref, rejection->reason, std::move(rejection->detail));
     }
-    return FitLength(ref, options_.limits, std::move(sample));
+    SampleResult result = FitLength(ref, options_.limits, std::move(sample));
+    if (auto* fitted = std::get_if<Sample>(&result)) TruncateExtras(fitted);
+    return result;
   }
 
   uint64_t digest() const override {
-    const uint64_t digest = HashCombine(Hash64("tokenized transform 1"), options_.limits.digest());
-    return HashCombine(digest, static_cast<uint64_t>(options_.vocab_size));
+    uint64_t digest = HashCombine(Hash64("tokenized transform 1"), options_.limits.digest());
+    digest = HashCombine(digest, static_cast<uint64_t>(options_.vocab_size));
+    for (const ExtraTensorSpec& spec : options_.extras) {
+      digest = HashCombine(digest, Hash64(spec.name));
+      digest = HashCombine(digest, static_cast<uint64_t>(spec.type));
+      for (const int64_t size : spec.shape) {
+        digest = HashCombine(digest, static_cast<uint64_t>(size));
+      }
+    }
+    return digest;
   }
 
  private:
@@ -71,6 +82,7 @@ class TokenizedTransform final : public Transform {
     if (const auto mask = Member(record, "attention_mask")) {
       if (auto rejection = CheckMask(*mask, length)) return rejection;
     }
+    if (auto rejection = ReadExtras(record, sample)) return rejection;
     const auto labels = Member(record, "labels");
     if (!labels) {
       sample->labels = sample->input_ids;
@@ -82,6 +94,28 @@ class TokenizedTransform final : public Transform {
     if (sample->labels.size() == length) return std::nullopt;
     return Rejection{Reason::kBadTensor, absl::StrCat("labels has ", sample->labels.size(),
                                                       " entries, input_ids ", length)};
+  }
+
+  std::optional<Rejection> ReadExtras(dom::object record, Sample* sample) const {
+    for (const ExtraTensorSpec& spec : options_.extras) {
+      const auto value = Member(record, spec.name.c_str());
+      if (!value) return Rejection{Reason::kBadTensor, absl::StrCat("there is no ", spec.name)};
+      sample->extras.emplace_back();
+      if (auto rejection = ParseTensor(*value, spec, sample->length(), &sample->extras.back())) {
+        return rejection;
+      }
+    }
+    return std::nullopt;
+  }
+
+  void TruncateExtras(Sample* sample) const {
+    for (size_t i = 0; i < options_.extras.size(); ++i) {
+      NamedTensor& tensor = sample->extras[i];
+      if (!options_.extras[i].is_per_token() || tensor.shape.front() == sample->length()) continue;
+      const size_t row = tensor.bytes.size() / static_cast<size_t>(tensor.shape.front());
+      tensor.shape.front() = sample->length();
+      tensor.bytes.resize(row * static_cast<size_t>(sample->length()));
+    }
   }
 
   // Ids from 0, and `also` (a label that is ignored).

@@ -2,6 +2,7 @@
 
 #include <catch2/catch.hpp>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -118,6 +119,45 @@ TEST_CASE("Tokenized: longer samples follow the policy", "[preprocess]") {
   CHECK(Valid(record, options).length() == 4);
 }
 
+ExtraTensorSpec SpecOf(const std::string& name, std::vector<int64_t> shape) {
+  ExtraTensorSpec spec;
+  spec.name = name;
+  spec.type = ElementType::kUint8;
+  spec.shape = std::move(shape);
+  return spec;
+}
+
+TEST_CASE("Tokenized: extra tensors are read in the job's order", "[preprocess]") {
+  TokenizedOptions options;
+  options.extras = {SpecOf("b", {kTokenSize}), SpecOf("a", {kAnySize, 2})};
+  const std::string record = R"({"a": [[7, 8]], "input_ids": [1, 2, 3], "b": [4, 5, 6]})";
+
+  const Sample sample = Valid(record, options);
+
+  REQUIRE(sample.extras.size() == 2);
+  CHECK(sample.extras[0].name == "b");
+  CHECK(sample.extras[0].bytes == "\4\5\6");
+  CHECK(sample.extras[1].shape == std::vector<int64_t>{1, 2});
+  CHECK(Refusal(R"({"a": [[7, 8]], "input_ids": [1, 2, 3]})", options) ==
+        "bad_tensor: there is no b");
+  CHECK(Refusal(R"({"a": [[7, 8]], "input_ids": [1, 2, 3], "b": [1]})", options) ==
+        "bad_tensor: b has 1 entries, not 3");
+}
+
+TEST_CASE("Tokenized: what has a size per token is truncated with the tokens", "[preprocess]") {
+  TokenizedOptions options;
+  options.extras = {SpecOf("b", {kTokenSize, 2}), SpecOf("a", {kAnySize})};
+  options.limits.max_length = 2;
+  options.limits.over_length = OverLengthPolicy::kTruncate;
+
+  const Sample sample =
+      Valid(R"({"input_ids": [1, 2, 3], "b": [[1, 2], [3, 4], [5, 6]], "a": [1, 2, 3]})", options);
+
+  CHECK(sample.extras[0].shape == std::vector<int64_t>{2, 2});
+  CHECK(sample.extras[0].bytes == "\1\2\3\4");
+  CHECK(sample.extras[1].shape == std::vector<int64_t>{3});
+}
+
 TEST_CASE("Tokenized: the digest changes with every option that changes samples", "[preprocess]") {
   const auto digest = [](const TokenizedOptions& options) {
     return (*MakeTokenizedTransform(options))->digest();
@@ -127,7 +167,10 @@ TEST_CASE("Tokenized: the digest changes with every option that changes samples"
   vocabulary.vocab_size = 100;
   TokenizedOptions shorter;
   shorter.limits.max_length = 100;
+  TokenizedOptions extra;
+  extra.extras = {SpecOf("b", {kTokenSize})};
   CHECK(digest(plain) == digest(TokenizedOptions()));
+  CHECK(digest(plain) != digest(extra));
   CHECK(digest(plain) != digest(vocabulary));
   CHECK(digest(plain) != digest(shorter));
   CHECK(digest(vocabulary) != digest(shorter));

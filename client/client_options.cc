@@ -46,6 +46,16 @@ absl::StatusOr<ClientOptions> ClientOptions::FromLookup(const EnvironmentLookup&
   options.master_addr = lookup("MASTER_ADDR").value_or("");
   options.run_id = lookup("TORCHELASTIC_RUN_ID").value_or("");
 
+  const std::string transport = lookup("ODB_CLIENT_TRANSPORT").value_or("");
+  if (!transport.empty()) {
+    const auto parsed = ParseTransport(transport);
+    if (!parsed.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("ODB_CLIENT_TRANSPORT: ", parsed.status().message()));
+    }
+    options.transport = *parsed;
+  }
+
   ASSIGN_OR_RETURN(options.trainer, SelfProcessId());
   if (!options.run_id.empty()) {
     ASSIGN_OR_RETURN(options.agent, FindTorchrunAgent());
@@ -81,6 +91,14 @@ absl::StatusOr<IdleMode> ParseIdleMode(absl::string_view text) {
   if (text == "raw") return IdleMode::kRaw;
   return absl::InvalidArgumentError(
       absl::StrCat("idle must be stand-in, skip or raw, got \"", text, "\""));
+}
+
+absl::StatusOr<Transport> ParseTransport(absl::string_view text) {
+  if (text == "auto") return Transport::kAuto;
+  if (text == "ring") return Transport::kRing;
+  if (text == "stream") return Transport::kStream;
+  return absl::InvalidArgumentError(
+      absl::StrCat("transport must be auto, ring or stream, got \"", text, "\""));
 }
 
 }  // namespace odb

@@ -20,6 +20,13 @@ enum class IdleMode {
   kRaw,      // a step without tensors, `idle` set
 };
 
+// How step messages travel. The tensors lie in shared memory either way.
+enum class Transport {
+  kAuto,    // the ring, if the daemon offers one, else the stream
+  kRing,    // a ring in shared memory: no thread and no connection of gRPC in the trainer
+  kStream,  // a gRPC stream, with two threads and gRPC's own
+};
+
 // How one trainer process attaches to its node's daemon.
 //
 // FromEnvironment() fills in everything that torchrun says, so that most programs change nothing.
@@ -57,8 +64,12 @@ struct ClientOptions {
 
   IdleMode idle = IdleMode::kStandIn;
 
-  // Steps that are received ahead of Next(). They lie in the daemon's arena either way, so a larger
-  // number costs no memory; a smaller one than the daemon's prefetch_steps costs wake-ups. >= 1.
+  // Default: $ODB_CLIENT_TRANSPORT, else auto.
+  Transport transport = Transport::kAuto;
+
+  // Of a stream: steps that are received ahead of Next(). They lie in the daemon's arena either
+  // way, so a larger number costs no memory; a smaller one than the daemon's prefetch_steps costs
+  // wake-ups. >= 1.
   int32_t prefetch = 8;
 
   // How long Open() waits for the socket to appear. Longer: a daemon that is started beside the
@@ -69,20 +80,21 @@ struct ClientOptions {
   // an earlier job's end.
   absl::Duration open_timeout = absl::Minutes(10);
 
-  // How long a stream that broke is tried again while the daemon's socket still answers.
+  // How long a ring or a stream that broke is tried again while the daemon's socket still answers.
   absl::Duration reattach_timeout = absl::Seconds(10);
 
   // How long Close() waits for the daemon to end the stream before it is cut.
   absl::Duration close_timeout = absl::Seconds(2);
 
-  // Returned steps are told in one message once this many wait or the first has waited this long.
+  // Of a stream: returned steps are told in one message once this many wait or the first has waited
+  // this long. By a ring each is told at once.
   int32_t returned_batch = 8;
   absl::Duration returned_delay = absl::Milliseconds(2);
 
   // For the daemon's log.
   std::string client_name = "odbd-cpp 0.1.0";
 
-  // Reads the process environment. InvalidArgument names a variable that is not a number.
+  // Reads the process environment. InvalidArgument names a variable that cannot be.
   static absl::StatusOr<ClientOptions> FromEnvironment();
 
   // The same from a lookup that returns nullopt for unset variables; for tests.
@@ -103,5 +115,8 @@ struct ClientOptions {
 
 // "stand-in" | "skip" | "raw". InvalidArgument otherwise.
 absl::StatusOr<IdleMode> ParseIdleMode(absl::string_view text);
+
+// "auto" | "ring" | "stream". InvalidArgument otherwise.
+absl::StatusOr<Transport> ParseTransport(absl::string_view text);
 
 }  // namespace odb

@@ -31,6 +31,19 @@ TEST_CASE("ClientOptions: without torchrun the process is rank 0 of 1, a job of 
   CHECK(options.Validate().ok());
 }
 
+TEST_CASE("ClientOptions: the transport comes from its variable", "[client]") {
+  const auto transport = [](const char* text) {
+    return ClientOptions::FromLookup(From({{"ODB_CLIENT_TRANSPORT", text}}));
+  };
+  CHECK(ClientOptions::FromLookup(From({}))->transport == Transport::kAuto);
+  CHECK(transport("")->transport == Transport::kAuto);
+  CHECK(transport("auto")->transport == Transport::kAuto);
+  CHECK(transport("ring")->transport == Transport::kRing);
+  CHECK(transport("stream")->transport == Transport::kStream);
+  CHECK_THAT(transport("grpc").status(),
+             HasMessage("ODB_CLIENT_TRANSPORT: transport must be auto, ring or stream, got"));
+}
+
 TEST_CASE("ClientOptions: torchrun's variables are taken as they are", "[client]") {
   const ClientOptions options = ClientOptions::FromLookup(From({{"ODB_SOCKET", "/run/odbd.sock"},
                                                                 {"RANK", "5"},

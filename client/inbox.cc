@@ -44,7 +44,14 @@ absl::StatusOr<v1::TrainerUpdate> Inbox::Pop(absl::Time deadline) {
 
 bool Inbox::ready() {
   MutexLock lock(&mutex_);
-  return !updates_.empty() || !failure_.ok();
+  return !updates_.empty() || !failure_.ok() || closed_;
+}
+
+void Inbox::WaitReady(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (updates_.empty() && failure_.ok() && !closed_) {
+    if (not_empty_.WaitUntil(&mutex_, deadline)) return;
+  }
 }
 
 void Inbox::StartIterator(int64_t iterator) {

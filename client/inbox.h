@@ -33,6 +33,9 @@ class Inbox {
   // Whether Pop would return at once.
   bool ready();
 
+  // Waits until it would.
+  void WaitReady(absl::Time deadline);
+
   // Only updates of iterations >= `iterator` count from now on.
   void StartIterator(int64_t iterator);
 

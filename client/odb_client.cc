@@ -52,7 +52,13 @@ const v1::OpenSessionReply& Client::session() const { return connection_->sessio
 
 const char* Client::arena() const { return connection_->arena()->data(); }
 
-bool Client::failed() const { return !CheckUsable().ok() || !inbox_->failure().ok(); }
+Transport Client::transport() const { return connection_->transport(); }
+
+bool Client::failed() const {
+  if (!CheckUsable().ok()) return true;
+  connection_->steps()->Poll();
+  return !inbox_->failure().ok();
+}
 
 absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
   RETURN_IF_ERROR(CheckUsable());
@@ -61,7 +67,7 @@ absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
         absl::StrCat("epoch, max_steps and max_samples must be >= 0, got ", epoch, ", ",
                      limits.max_steps, ", ", limits.max_samples));
   }
-  RETURN_IF_ERROR(inbox_->failure());
+  if (failed()) return inbox_->failure();
   RETURN_IF_ERROR(EndIteration());
 
   ++iterator_;
@@ -107,17 +113,17 @@ bool Client::LimitReached() const {
 }
 
 absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
+  StepTransport* const steps = connection_->steps();
+  steps->Poll();
   if (!inbox_->ready() && !reported_waiting_) {
     reported_waiting_ = true;
     RETURN_IF_ERROR(ReportProgress(/*waiting=*/true));
   }
-  absl::StatusOr<v1::TrainerUpdate> update = inbox_->Pop(deadline);
-  if (absl::IsDeadlineExceeded(update.status()) && inbox_->failure().ok()) {
-    const std::string why = connection_->waiting_text();
-    return absl::DeadlineExceededError(absl::StrCat(
-        "no step came before the deadline; the daemon says: ", why.empty() ? "nothing" : why));
-  }
-  return update;
+  if (!inbox_->ready()) steps->Wait(deadline);
+  if (inbox_->ready()) return inbox_->Pop(deadline);
+  const std::string why = steps->waiting_text();
+  return absl::DeadlineExceededError(absl::StrCat(
+      "no step came before the deadline; the daemon says: ", why.empty() ? "nothing" : why));
 }
 
 absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
@@ -172,12 +178,12 @@ absl::Status Client::Close() {
   closed_ = true;
   outbox_->Close();
   inbox_->Close();
-  connection_->Shutdown(absl::Now() + options_.close_timeout);
+  connection_->steps()->Shutdown(absl::Now() + options_.close_timeout);
   return absl::OkStatus();
 }
 
 std::string Client::waiting_text() const {
-  return CheckUsable().ok() ? connection_->waiting_text() : "";
+  return CheckUsable().ok() ? connection_->steps()->waiting_text() : "";
 }
 
 }  // namespace odb

@@ -39,8 +39,9 @@ struct IterationLimits {
 //   }
 //
 // Ownership: a step's memory goes back to the daemon when its last handle dies, in any thread,
-// before or after Close(). The client holds two threads and a gRPC channel until Close(). Threads:
-// one thread at a time calls the client; step handles are free. Fork: in a forked child every call
+// before or after Close(). Threads: one thread at a time calls the client; step handles are free.
+// With a step ring the client has no thread of its own and nothing of gRPC; with a stream it holds
+// two threads and a gRPC channel until Close(). Fork: in a forked child every call
 // returns FailedPrecondition and the destructor does nothing; the parent's client is not touched.
 // Steps held at the fork stay readable in the child. Errors, besides each method's:
 // FailedPrecondition after Close() or in a child; the session's one error (its code and text come
@@ -60,6 +61,9 @@ class Client {
 
   // Where the arena is mapped; its size is session().arena_bytes().
   const char* arena() const;
+
+  // How the steps travel: Transport::kRing or kStream.
+  Transport transport() const;
 
   // Whether the session has its one error: no call will give a step any more, but for those that
   // came before it.

@@ -5,6 +5,9 @@
 
 #include <catch2/catch.hpp>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -16,13 +19,15 @@ namespace {
 
 absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 
-// A client of a fake daemon that serves `script`.
+// A client of a fake daemon that serves `script`, by either transport: a test that makes one at its
+// beginning runs twice.
 struct Fixture {
   explicit Fixture(const FakeScript& script, IdleMode idle = IdleMode::kStandIn) {
     daemon = FakeDaemon::Start(socket.path(), script).value();
     options = ClientOptions::FromLookup([](const char*) { return std::nullopt; }).value();
     options.socket = socket.path();
     options.idle = idle;
+    options.transport = GENERATE(Transport::kRing, Transport::kStream);
     client = Client::Open(options).value();
   }
 
@@ -300,6 +305,23 @@ TEST_CASE("Client: a tensor outside the arena is a fault that ends the session's
   CHECK(f.client->Close().ok());
 }
 
+TEST_CASE("Client: a ring that holds no step is a fault that ends the session's use", "[client]") {
+  FakeScript script;
+  script.noise_at = 1;
+  Fixture f(script);
+  if (f.options.transport == Transport::kStream) return;
+  REQUIRE(f.client->StartEpoch(0).ok());
+  f.Next();
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status status = f.client->Next(Soon()).status();
+    CHECK_THAT(status, HasCode(absl::StatusCode::kInternal));
+    CHECK_THAT(status, HasMessage("put something into the step ring that is no step"));
+  }
+  CHECK_THAT(f.client->StartEpoch(1), HasCode(absl::StatusCode::kInternal));
+  CHECK(f.client->failed());
+  CHECK(f.client->Close().ok());
+}
+
 TEST_CASE("Client: after Close every call says so, and closing again is nothing", "[client]") {
   Fixture f(FakeScript{});
   REQUIRE(f.client->StartEpoch(0).ok());
@@ -325,6 +347,78 @@ TEST_CASE("Client: arguments out of range and a wrong order are refused", "[clie
   CHECK_THAT(f.client->StartEpoch(-1), HasCode(absl::StatusCode::kInvalidArgument));
   CHECK_THAT(f.client->StartEpoch(0, {/*max_steps=*/-2}),
              HasCode(absl::StatusCode::kInvalidArgument));
+}
+
+// Their names, but for that of the test itself and of the fake daemon's, which lives in this
+// process.
+std::vector<std::string> ThreadsOfClient() {
+  std::vector<std::string> names;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    std::getline(file, name);
+    if (absl::StartsWith(name, "odb-")) names.push_back(name);
+  }
+  return names;
+}
+
+TEST_CASE("Client: with a ring it has no thread, with a stream two", "[client]") {
+  Fixture f(FakeScript{});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  REQUIRE(f.Next() != nullptr);
+
+  CHECK(f.client->transport() == f.options.transport);
+  // That gRPC has none either is seen where the daemon is another process: process_test.py.
+  CHECK(ThreadsOfClient().size() == (f.options.transport == Transport::kRing ? 0 : 2));
+}
+
+TEST_CASE("Client: which transport is used, and what is said where it cannot be had", "[client]") {
+  FakeScript script;
+  const TemporarySocket socket;
+  ClientOptions options =
+      ClientOptions::FromLookup([](const char*) { return std::nullopt; }).value();
+  options.socket = socket.path();
+  SECTION("auto takes the ring") {
+    const auto daemon = FakeDaemon::Start(socket.path(), script).value();
+    CHECK(Client::Open(options).value()->transport() == Transport::kRing);
+  }
+  SECTION("a daemon without rings") {
+    script.step_ring = false;
+    const auto daemon = FakeDaemon::Start(socket.path(), script).value();
+    CHECK(Client::Open(options).value()->transport() == Transport::kStream);
+    options.transport = Transport::kRing;
+    CHECK_THAT(Client::Open(options).status(), HasMessage("offers no step ring"));
+  }
+  SECTION("a daemon that has no memory for one") {
+    script.refuse_ring = "no memory for a step ring";
+    const auto daemon = FakeDaemon::Start(socket.path(), script).value();
+    const auto client = Client::Open(options).value();
+    CHECK(client->transport() == Transport::kStream);
+    REQUIRE(client->StartEpoch(0).ok());
+    CHECK(client->Next(Soon()).value() != nullptr);
+    options.transport = Transport::kRing;
+    CHECK_THAT(Client::Open(options).status(), HasMessage("no memory for a step ring"));
+  }
+}
+
+TEST_CASE("Client: steps that fill the ring wait for the trainer and are all there", "[client]") {
+  // The fake's ring holds 4 096 bytes, a step's message a few hundred, and 64 may be unreturned.
+  Fixture f(FakeScript{/*steps=*/64, /*samples=*/2, /*length=*/8, /*slots=*/64});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  std::vector<StepHandle> held;
+  for (int64_t i = 0; i < 64; ++i) {
+    held.push_back(f.Next());
+    REQUIRE(held.back()->message().index() == i);
+  }
+  CHECK(f.Next() == nullptr);
+}
+
+TEST_CASE("Client: a step whose message is larger than the ring arrives in pieces", "[client]") {
+  // 4 000 samples are named in about 24 000 bytes.
+  Fixture f(FakeScript{/*steps=*/3, /*samples=*/4000, /*length=*/1});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  for (int64_t i = 0; i < 3; ++i) CHECK(f.Next()->message().samples_size() == 4000);
+  CHECK(f.Next() == nullptr);
 }
 
 // 0 if everything in a forked child is as promised, else the number of the first check that failed.

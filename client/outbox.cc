@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/status_macros.h"
+
 namespace odb {
 
 Outbox::Outbox(int returned_batch, absl::Duration returned_delay)
@@ -11,15 +13,24 @@ Outbox::Outbox(int returned_batch, absl::Duration returned_delay)
 
 void Outbox::Return(int64_t step_id) {
   if (getpid() != owner_) return;  // Before the lock: a forked child may have inherited it locked.
-  MutexLock lock(&mutex_);
-  if (closed_) return;
-  if (returned_.empty()) returned_due_ = absl::Now() + returned_delay_;
-  returned_.push_back(step_id);
-  // The writer has to know of the first (its deadline) and of the one that makes the event full.
-  if (returned_.size() == 1 || returned_.size() == returned_batch_) changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return;
+    if (returned_.empty()) returned_due_ = absl::Now() + returned_delay_;
+    returned_.push_back(step_id);
+    // The writer has to know of the first (its deadline) and of the one that makes the event full.
+    if (returned_.size() == 1 || returned_.size() == returned_batch_) changed_.NotifyAll();
+  }
+  if (sink_ != nullptr) sink_->OnNews(this);
 }
 
 absl::Status Outbox::Push(v1::TrainerEvent event) {
+  RETURN_IF_ERROR(Add(std::move(event)));
+  if (sink_ != nullptr) sink_->OnNews(this);
+  return absl::OkStatus();
+}
+
+absl::Status Outbox::Add(v1::TrainerEvent event) {
   MutexLock lock(&mutex_);
   if (closed_) return absl::OkStatus();
   if (event.has_progress() && !events_.empty() && events_.back().has_progress()) {
@@ -41,6 +52,11 @@ std::optional<v1::TrainerEvent> Outbox::Take() {
     changed_.WaitUntil(&mutex_, returned_due_);
   }
   return std::nullopt;
+}
+
+std::optional<v1::TrainerEvent> Outbox::TryTake() {
+  MutexLock lock(&mutex_);
+  return interrupted_ ? std::nullopt : TakeLocked(absl::InfiniteFuture());
 }
 
 std::optional<v1::TrainerEvent> Outbox::TakeLocked(absl::Time now) {

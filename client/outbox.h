@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,11 +16,23 @@
 
 namespace odb {
 
-// What the trainer still has to tell the daemon, in order, until the stream's writer takes it.
+class Outbox;
+
+// Who moves the events of an outbox on, if no thread waits in Take().
+class EventSink {
+ public:
+  virtual ~EventSink() = default;
+
+  // There is something to take. Called by whatever thread brought it, under no lock of the outbox.
+  virtual void OnNews(Outbox* outbox) = 0;
+};
+
+// What the trainer still has to tell the daemon, in order, until it is taken: by the thread that
+// waits in Take(), or through a sink, at once and by the thread that brings it.
 //
 // Events keep their order. Returned steps are gathered into one event, which leaves when it is
-// full, when its oldest step waited `returned_delay`, or before any other event. A Progress that
-// was not taken yet is replaced by the next one.
+// full, when its oldest step waited `returned_delay`, or before any other event (with a sink, at
+// once). A Progress that was not taken yet is replaced by the next one.
 //
 // It outlives the client: what comes after Close() is of no use to anybody and is dropped.
 // In a process forked from its creator, Return() does nothing; nothing else may be called there.
@@ -27,13 +41,19 @@ class Outbox {
  public:
   Outbox(int returned_batch, absl::Duration returned_delay);
 
-  // The memory of a step is free again. Cheap: no I/O.
+  // Before anything is returned or pushed. Shared with who made the sink.
+  void SetSink(std::shared_ptr<EventSink> sink) { sink_ = std::move(sink); }
+
+  // The memory of a step is free again. Cheap: no I/O, or what the sink does.
   void Return(int64_t step_id);
 
   absl::Status Push(v1::TrainerEvent event);
 
   // The next event. nullopt after Interrupt() and, once everything was taken, after Close().
   std::optional<v1::TrainerEvent> Take();
+
+  // The next event if there is one, due or not. nullopt also after Interrupt().
+  std::optional<v1::TrainerEvent> TryTake();
 
   // Ends Take() until Resume(): the stream broke.
   void Interrupt();
@@ -50,6 +70,7 @@ class Outbox {
   static constexpr size_t kEventsMax = 4096;
   static constexpr size_t kRecentMax = 1024;
 
+  absl::Status Add(v1::TrainerEvent event);
   std::optional<v1::TrainerEvent> TakeLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::TrainerEvent TakeReturnedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RememberLocked(const v1::TrainerEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -57,6 +78,7 @@ class Outbox {
   const size_t returned_batch_;
   const absl::Duration returned_delay_;
   const pid_t owner_;
+  std::shared_ptr<EventSink> sink_;
 
   Mutex mutex_;  // guards all below
   CondVar changed_;

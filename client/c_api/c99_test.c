@@ -21,6 +21,8 @@ static int check_misuse(void) {
   CHECK(strstr(odb_last_error(client), "no option \"sockte\"") != NULL);
   CHECK(odb_client_set_option(client, "prefetch", "many") == ODB_INVALID_ARGUMENT);
   CHECK(strstr(odb_last_error(client), "option prefetch") != NULL);
+  CHECK(odb_client_set_option(client, "transport", "pigeon") == ODB_INVALID_ARGUMENT);
+  CHECK(strstr(odb_last_error(client), "option transport: transport must be") != NULL);
   CHECK(odb_client_set_option(client, "socket", "/nonexistent/odbd.sock") == ODB_OK);
   CHECK(odb_client_set_option(client, "connect_timeout_ms", "10") == ODB_OK);
   CHECK(odb_client_open(client) == ODB_NOT_FOUND);

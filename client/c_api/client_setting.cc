@@ -51,12 +51,18 @@ absl::Status SetIdle(const std::string& value, ClientOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetTransport(const std::string& value, ClientOptions* options) {
+  ASSIGN_OR_RETURN(options->transport, ParseTransport(value));
+  return absl::OkStatus();
+}
+
 std::map<std::string, Setter> Setters() {
   return {
       {"socket", Text(&ClientOptions::socket)},
       {"stream", Text(&ClientOptions::stream)},
       {"client_name", Text(&ClientOptions::client_name)},
       {"idle", SetIdle},
+      {"transport", SetTransport},
       {"prefetch", Int(&ClientOptions::prefetch)},
       {"rank", Int(&ClientOptions::rank)},
       {"world_size", Int(&ClientOptions::world_size)},

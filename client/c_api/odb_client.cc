@@ -155,6 +155,7 @@ int odb_client_session(odb_client* client, odb_session_info* info, size_t size) 
   all.dp_size = client->options.effective_dp_size();
   all.loss_scale = session.loss_scale().c_str();
   all.socket = client->options.socket.c_str();
+  all.transport = client->client->transport() == odb::Transport::kRing ? "ring" : "stream";
   std::memcpy(info, &all, std::min(size, sizeof(all)));
   return ODB_OK;
 }

@@ -84,7 +84,8 @@ ODB_API void odb_client_free(odb_client* client);
 
 /* Sets an option before odb_client_open; what is not set comes from the environment (ODB_SOCKET,
  * RANK, WORLD_SIZE, ...) or has a default:
- *   socket, stream, idle (stand-in | skip | raw), prefetch, client_name
+ *   socket, stream, idle (stand-in | skip | raw), transport (auto | ring | stream), prefetch,
+ *   client_name
  *   rank, world_size, local_rank, local_world_size, group_rank, dp_rank, dp_size, replica, replicas
  *   connect_timeout_ms, open_timeout_ms, reattach_timeout_ms, close_timeout_ms
  * ODB_INVALID_ARGUMENT: no such option, or not a number where one is wanted. */
@@ -118,6 +119,7 @@ typedef struct odb_session_info {
   int32_t reserved;
   const char* loss_scale; /* loss_tokens | tokens | off; lives as long as the client */
   const char* socket;     /* lives as long as the client */
+  const char* transport;  /* ring | stream: how step messages travel */
 } odb_session_info;
 
 /* What is known since odb_client_open. Writes at most `size` bytes of *info, sizeof(*info)

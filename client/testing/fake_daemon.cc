@@ -49,6 +49,7 @@ void FakeDaemon::Stop() {
     MutexLock lock(&mutex_);
     for (const auto& [id, session] : sessions_) session->OnGone();
   }
+  rings_.clear();
   server_->Shutdown(std::chrono::system_clock::now());
   server_->Wait();
 }
@@ -66,6 +67,8 @@ void FakeDaemon::AcceptConnections() {
       acceptor_->HandleNewConnection(&parameters);
     } else if (IsHandoverPreface(*first)) {
       HandOver(std::move(*socket));
+    } else if (IsStepRingPreface(*first)) {
+      AttachRing(std::move(*socket));
     }
   }
 }
@@ -116,10 +119,30 @@ void FakeDaemon::HandOver(FileDescriptor socket) {
     return;
   }
   const FakeSession* session = Find(request->session_id);
-  response.arena_bytes = session->arena_bytes();
+  response.memory_bytes = session->arena_bytes();
   Log("handover");
   SendWithFd(socket.get(), EncodeHandoverResponse(response), session->arena_fd(), deadline)
       .IgnoreError();
+}
+
+void FakeDaemon::AttachRing(FileDescriptor socket) {
+  const absl::Time deadline = absl::Now() + kPeerTimeout;
+  const auto bytes = ReadExactly(socket.get(), kStepRingRequestBytes, deadline);
+  const auto request = bytes.ok() ? DecodeStepRingRequest(*bytes) : bytes.status();
+  if (!request.ok()) return;
+  FakeSession* const session = Find(request->session_id);
+  HandoverResponse response;
+  if (session == nullptr) response.status = absl::NotFoundError("no such session");
+  if (!script_.refuse_ring.empty()) {
+    response.status = absl::ResourceExhaustedError(script_.refuse_ring);
+  }
+  if (!response.status.ok()) {
+    WriteAll(socket.get(), EncodeHandoverResponse(response), deadline).IgnoreError();
+    return;
+  }
+  auto ring = FakeRing::Start(script_, session, std::move(socket), request->last_step_id,
+                              [this] { Log("gone"); });
+  if (ring.ok()) rings_.push_back(std::move(*ring));
 }
 
 FakeSession* FakeDaemon::Find(uint64_t session_id) {
@@ -157,6 +180,7 @@ grpc::Status FakeDaemon::OpenSession(grpc::ServerContext* context,
   reply->set_accumulation(script_.accumulation);
   reply->set_records(script_.steps * script_.samples * script_.dp_size);
   reply->set_estimated_steps(script_.estimated_steps);
+  reply->set_step_ring(script_.step_ring);
   sessions_[id] = std::move(*session);
   return grpc::Status::OK;
 }
@@ -168,12 +192,12 @@ grpc::Status FakeDaemon::Steps(grpc::ServerContext* context, Stream* stream) {
   }
   FakeSession* session = Find(event.attach().session_id());
   if (session == nullptr) return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such session");
-  session->OnAttach();
+  const int number = session->OnAttach();
   session->OnEvent(event);
   Thread reader("fake-reader", [&] {
     v1::TrainerEvent received;
     while (stream->Read(&received)) session->OnEvent(received);
-    session->OnGone();
+    session->OnGone(number);
   });
   bool cut = false;
   while (const auto update = session->NextUpdate(&cut)) {

@@ -14,13 +14,14 @@
 #include "base/os/mutex.h"
 #include "base/os/thread.h"
 #include "base/os/unix_listener.h"
+#include "client/testing/fake_ring.h"
 #include "client/testing/fake_session.h"
 #include "proto/odb/v1/trainer.grpc.pb.h"
 
 namespace odb {
 
-// A daemon for tests of the client: a real gRPC server with TrainerService and a real hand-over of
-// a real memfd on one Unix socket, serving what a FakeScript says to every session.
+// A daemon for tests of the client: a real gRPC server with TrainerService, real hand-overs of real
+// memory and real step rings on one Unix socket, serving what a FakeScript says to every session.
 //
 // Threads: thread-safe. Errors: Start as UnixListener::Listen.
 class FakeDaemon final : public v1::TrainerService::Service {
@@ -56,6 +57,7 @@ class FakeDaemon final : public v1::TrainerService::Service {
 
   void AcceptConnections();
   void HandOver(FileDescriptor socket);
+  void AttachRing(FileDescriptor socket);
   void Log(const std::string& line);
   FakeSession* Find(uint64_t session_id);
 
@@ -71,6 +73,8 @@ class FakeDaemon final : public v1::TrainerService::Service {
   std::map<uint64_t, std::unique_ptr<FakeSession>> sessions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> tokens_ ABSL_GUARDED_BY(mutex_);
   v1::OpenSessionRequest last_request_ ABSL_GUARDED_BY(mutex_);
+
+  std::vector<std::unique_ptr<FakeRing>> rings_;  // of the accepting thread, then of Stop
 
   Thread accepting_;
 };

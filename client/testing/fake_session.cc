@@ -71,15 +71,24 @@ uint64_t FakeSession::slot_bytes() const {
   return AlignUp(script_.samples * script_.length * 8) * 3 + kStandInBytes;
 }
 
-void FakeSession::OnAttach() {
+int FakeSession::OnAttach() {
   MutexLock lock(&mutex_);
   attached_ = true;
+  ++streams_;
   resend_.clear();
   for (const auto& [id, step] : unreturned_) {
     v1::TrainerUpdate update;
     *update.mutable_step() = step;
     resend_.push_back(std::move(update));
   }
+  changed_.NotifyAll();
+  return streams_;
+}
+
+void FakeSession::OnGone(int stream) {
+  MutexLock lock(&mutex_);
+  if (stream != streams_) return;
+  attached_ = false;
   changed_.NotifyAll();
 }
 

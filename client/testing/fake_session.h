@@ -35,6 +35,9 @@ struct FakeScript {
   int64_t bad_at = -1;      // this step's first tensor lies outside the arena
   bool bad_arena = false;   // the descriptor handed over is not sealed
   std::string refuse;       // OpenSession fails with this text
+  bool step_ring = true;    // offered
+  std::string refuse_ring;  // who attaches by a ring is told this
+  int64_t noise_at = -1;    // instead of this step a ring holds bytes that mean nothing
   int64_t dp_size = 1;      // for the global counts: every rank has the same
   int32_t accumulation = 1;
   int64_t estimated_steps = 5;
@@ -52,10 +55,11 @@ class FakeSession {
   int arena_fd() const { return arena_.get(); }
   size_t arena_bytes() const { return region_.size(); }
 
-  // A stream begins: unreturned steps are sent again first.
-  void OnAttach();
+  // A stream begins, and gets a number: unreturned steps are sent again first.
+  int OnAttach();
   void OnEvent(const v1::TrainerEvent& event);
-  void OnGone();  // the stream is over
+  void OnGone(int stream);  // it is over; nothing if a newer one has begun
+  void OnGone();            // whichever
 
   // The next update. nullopt if the stream is over; `cut` is set if it is to be cancelled.
   std::optional<v1::TrainerUpdate> NextUpdate(bool* cut);
@@ -80,6 +84,7 @@ class FakeSession {
   Mutex mutex_;  // guards all below
   CondVar changed_;
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_done_ ABSL_GUARDED_BY(mutex_) = false;
   bool hung_ ABSL_GUARDED_BY(mutex_) = false;

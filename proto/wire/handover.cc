@@ -1,6 +1,7 @@
 #include "proto/wire/handover.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@ namespace odb {
 namespace {
 
 constexpr absl::string_view kMagic = "ODBHAND1";
+constexpr absl::string_view kStepRingMagic = "ODBSTEP1";
 constexpr absl::string_view kHttp2Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 constexpr uint32_t kStatusCodeMax = static_cast<uint32_t>(absl::StatusCode::kUnauthenticated);
 
@@ -67,13 +69,37 @@ absl::StatusOr<HandoverRequest> DecodeHandoverRequest(absl::string_view bytes) {
   return request;
 }
 
+std::string EncodeStepRingRequest(const StepRingRequest& request) {
+  std::string bytes(kStepRingMagic);
+  AppendLittleEndian(request.session_id, 8, &bytes);
+  AppendLittleEndian(static_cast<uint64_t>(request.last_step_id), 8, &bytes);
+  return bytes;
+}
+
+absl::StatusOr<StepRingRequest> DecodeStepRingRequest(absl::string_view bytes) {
+  if (bytes.size() != kStepRingRequestBytes || !IsStepRingPreface(bytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a step ring's request has ", kStepRingRequestBytes,
+                     " bytes and starts with \"", kStepRingMagic, "\""));
+  }
+  bytes.remove_prefix(kHandoverMagicBytes);
+  StepRingRequest request;
+  request.session_id = TakeLittleEndian(8, &bytes);
+  const uint64_t last_step_id = TakeLittleEndian(8, &bytes);
+  if (last_step_id > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return absl::InvalidArgumentError(absl::StrCat("no step has the number ", last_step_id));
+  }
+  request.last_step_id = static_cast<int64_t>(last_step_id);
+  return request;
+}
+
 std::string EncodeHandoverResponse(const HandoverResponse& response) {
   const absl::string_view message =
       CutToCharacters(response.status.message(), kHandoverMessageBytesMax);
   std::string bytes(kMagic);
   AppendLittleEndian(static_cast<uint32_t>(response.status.code()), 4, &bytes);
   AppendLittleEndian(message.size(), 4, &bytes);
-  AppendLittleEndian(response.status.ok() ? response.arena_bytes : 0, 8, &bytes);
+  AppendLittleEndian(response.status.ok() ? response.memory_bytes : 0, 8, &bytes);
   bytes.append(message.data(), message.size());
   bytes.resize(kHandoverResponseBytes, '\0');
   return bytes;
@@ -84,7 +110,7 @@ absl::StatusOr<HandoverResponse> DecodeHandoverResponse(absl::string_view bytes)
   bytes.remove_prefix(kHandoverMagicBytes);
   const uint64_t code = TakeLittleEndian(4, &bytes);
   const uint64_t message_bytes = TakeLittleEndian(4, &bytes);
-  const uint64_t arena_bytes = TakeLittleEndian(8, &bytes);
+  const uint64_t memory_bytes = TakeLittleEndian(8, &bytes);
   if (code > kStatusCodeMax) {
     return absl::InvalidArgumentError(
         absl::StrCat("a hand-over code is 0 to ", kStatusCodeMax, ", got ", code));
@@ -94,13 +120,13 @@ absl::StatusOr<HandoverResponse> DecodeHandoverResponse(absl::string_view bytes)
                                                    kHandoverMessageBytesMax, " bytes, got ",
                                                    message_bytes));
   }
-  if (code == 0 && arena_bytes == 0) {
+  if (code == 0 && memory_bytes == 0) {
     return absl::InvalidArgumentError("a hand-over that succeeds names the size of the memory");
   }
   HandoverResponse response;
   response.status =
       absl::Status(static_cast<absl::StatusCode>(code), bytes.substr(0, message_bytes));
-  response.arena_bytes = arena_bytes;
+  response.memory_bytes = memory_bytes;
   return response;
 }
 
@@ -122,6 +148,10 @@ bool TokensEqual(const HandoverToken& a, const HandoverToken& b) {
 
 bool IsHandoverPreface(absl::string_view first_bytes) {
   return absl::StartsWith(first_bytes, kMagic);
+}
+
+bool IsStepRingPreface(absl::string_view first_bytes) {
+  return absl::StartsWith(first_bytes, kStepRingMagic);
 }
 
 bool IsGrpcPreface(absl::string_view first_bytes) {

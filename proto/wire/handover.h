@@ -16,11 +16,19 @@ namespace odb {
 // apart.
 //
 //   client → daemon    48 bytes   magic "ODBHAND1" · session id u64 · one-time token [32]
-//   daemon → client   280 bytes   magic · code u32 · message bytes u32 · arena bytes u64 ·
+//   daemon → client   280 bytes   magic · code u32 · message bytes u32 · memory bytes u64 ·
 //                                 message [256]
 //
 // Integers are little endian. The session's memfd travels (SCM_RIGHTS) with the first byte of the
 // answer if its code is 0; otherwise none does. One exchange per connection, then both close.
+//
+// The step ring begins the same way, and replaces the Steps stream for a client that can use it:
+//
+//   client → daemon    24 bytes   magic "ODBSTEP1" · session id u64 · last step id u64
+//   daemon → client   280 bytes   as above, with the memory of the rings (base/os/ring_channel.h)
+//
+// The session id and the last step received are those of the Attach event; whoever may use the
+// socket may attach, by either way. This connection stays open and becomes the channel's socket.
 //
 // All functions are pure. Errors: InvalidArgument for bytes that are no such frame, saying why.
 
@@ -28,6 +36,7 @@ inline constexpr size_t kHandoverMagicBytes = 8;
 inline constexpr size_t kHandoverTokenBytes = 32;
 inline constexpr size_t kHandoverMessageBytesMax = 256;
 inline constexpr size_t kHandoverRequestBytes = kHandoverMagicBytes + 8 + kHandoverTokenBytes;
+inline constexpr size_t kStepRingRequestBytes = kHandoverMagicBytes + 8 + 8;
 inline constexpr size_t kHandoverResponseBytes =
     kHandoverMagicBytes + 4 + 4 + 8 + kHandoverMessageBytesMax;
 
@@ -39,12 +48,20 @@ struct HandoverRequest {
 };
 
 struct HandoverResponse {
-  absl::Status status;       // OK: the descriptor is with this message
-  uint64_t arena_bytes = 0;  // size of the memory; 0 unless OK
+  absl::Status status;        // OK: the descriptor is with this message
+  uint64_t memory_bytes = 0;  // what it holds; 0 unless OK
+};
+
+struct StepRingRequest {
+  uint64_t session_id = 0;
+  int64_t last_step_id = 0;  // 0 = none
 };
 
 std::string EncodeHandoverRequest(const HandoverRequest& request);
 absl::StatusOr<HandoverRequest> DecodeHandoverRequest(absl::string_view bytes);
+
+std::string EncodeStepRingRequest(const StepRingRequest& request);
+absl::StatusOr<StepRingRequest> DecodeStepRingRequest(absl::string_view bytes);
 
 // A message longer than the frame holds is cut between two characters (UTF-8).
 std::string EncodeHandoverResponse(const HandoverResponse& response);
@@ -58,6 +75,7 @@ bool TokensEqual(const HandoverToken& a, const HandoverToken& b);
 
 // What a connection is, by its first kHandoverMagicBytes bytes (fewer are neither).
 bool IsHandoverPreface(absl::string_view first_bytes);
+bool IsStepRingPreface(absl::string_view first_bytes);
 bool IsGrpcPreface(absl::string_view first_bytes);  // the start of HTTP/2's "PRI * HTTP/2.0 …"
 
 }  // namespace odb

@@ -27,6 +27,25 @@ TEST_CASE("handover: a request survives the wire", "[wire]") {
   CHECK(decoded.token == request.token);
 }
 
+TEST_CASE("handover: a request for a step ring survives the wire", "[wire]") {
+  const std::string bytes = EncodeStepRingRequest({0x0123456789abcdefULL, 258});
+  const StepRingRequest decoded = DecodeStepRingRequest(bytes).value();
+
+  CHECK(bytes == std::string("ODBSTEP1\xef\xcd\xab\x89\x67\x45\x23\x01\x02\x01\0\0\0\0\0\0", 24));
+  CHECK(decoded.session_id == 0x0123456789abcdefULL);
+  CHECK(decoded.last_step_id == 258);
+  CHECK(IsStepRingPreface(bytes));
+  CHECK(!IsHandoverPreface(bytes));
+  CHECK(!IsStepRingPreface("ODBHAND1"));
+
+  CHECK_THAT(DecodeStepRingRequest(bytes + "x").status(), HasMessage("has 24 bytes"));
+  CHECK_THAT(DecodeStepRingRequest("ODBHAND1" + bytes.substr(8)).status(),
+             HasMessage("starts with \"ODBSTEP1\""));
+  std::string negative = bytes;
+  negative[23] = '\x80';
+  CHECK_THAT(DecodeStepRingRequest(negative).status(), HasMessage("no step has the number"));
+}
+
 TEST_CASE("handover: a response survives the wire, good or bad", "[wire]") {
   const std::string good = EncodeHandoverResponse({absl::OkStatus(), uint64_t{3} << 30});
   const std::string bad = EncodeHandoverResponse({absl::NotFoundError("no session 7"), 99});
@@ -34,9 +53,9 @@ TEST_CASE("handover: a response survives the wire, good or bad", "[wire]") {
   CHECK(good.size() == kHandoverResponseBytes);
   CHECK(bad.size() == kHandoverResponseBytes);
   CHECK(DecodeHandoverResponse(good)->status.ok());
-  CHECK(DecodeHandoverResponse(good)->arena_bytes == uint64_t{3} << 30);
+  CHECK(DecodeHandoverResponse(good)->memory_bytes == uint64_t{3} << 30);
   CHECK(DecodeHandoverResponse(bad)->status == absl::NotFoundError("no session 7"));
-  CHECK(DecodeHandoverResponse(bad)->arena_bytes == 0);
+  CHECK(DecodeHandoverResponse(bad)->memory_bytes == 0);
 }
 
 TEST_CASE("handover: a long message is cut between two characters", "[wire]") {

@@ -73,7 +73,9 @@ Daemon::~Daemon() {
   // Trainers first hear why, then the connections go, then what they were served from.
   jobs_->Drain();
   jobs_->FailAll(absl::UnavailableError("odbd stops"));
-  server_->Shutdown(absl::Now() + kShutdownGrace);
+  const absl::Time cut_at = absl::Now() + kShutdownGrace;
+  server_->Shutdown(cut_at);
+  if (ring_service_ != nullptr) ring_service_->Stop(cut_at);
   jobs_->Stop();
   board_.reset();
   MutexLock lock(&mutex_);
@@ -85,9 +87,13 @@ Daemon::~Daemon() {
 absl::Status Daemon::Serve() {
   RETURN_IF_ERROR(jobs_->Start());
   board_->Start();
+  ASSIGN_OR_RETURN(ring_service_, RingService::Create(jobs_.get()));
   return server_->Start(
       {&trainer_service_, &alignment_service_, &rendezvous_service_, &status_service_},
-      [this](const HandoverRequest& request) { return jobs_->TakeArena(request); });
+      [this](const HandoverRequest& request) { return jobs_->TakeArena(request); },
+      [this](FileDescriptor socket, const StepRingRequest& request) {
+        ring_service_->Attach(std::move(socket), request);
+      });
 }
 
 absl::Status Daemon::Load() {

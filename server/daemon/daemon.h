@@ -18,6 +18,7 @@
 #include "server/preprocess/preprocess_pool.h"
 #include "server/service/alignment_service.h"
 #include "server/service/rendezvous_service.h"
+#include "server/service/ring_service.h"
 #include "server/service/socket_server.h"
 #include "server/service/status_service.h"
 #include "server/service/trainer_service.h"
@@ -81,6 +82,7 @@ class Daemon {
   RendezvousServiceImpl rendezvous_service_;
   RendezvousServiceImpl remote_rendezvous_service_;  // for other nodes
   StatusServiceImpl status_service_;
+  std::unique_ptr<RingService> ring_service_;  // from Serve on
   std::unique_ptr<SocketServer> server_;
 
   Mutex mutex_;  // guards all below

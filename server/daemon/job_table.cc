@@ -211,6 +211,7 @@ v1::OpenSessionReply JobTable::Describe(uint64_t session, const HandoverToken& t
   reply.set_records(job.epoch_records());
   const int64_t dp_size = job.options().shape.dp_size;
   reply.set_estimated_steps((node_.estimated_steps + dp_size - 1) / dp_size);
+  reply.set_step_ring(true);
   return reply;
 }
 

@@ -35,6 +35,13 @@ int PollMillis(absl::Time until, absl::Time now) {
   return static_cast<int>(std::clamp(millis, int64_t{0}, int64_t{60'000}));
 }
 
+// Takes `size` bytes once all of them are there.
+bool Take(int fd, char* bytes, size_t size) {
+  const auto wanted = static_cast<ssize_t>(size);
+  return recv(fd, bytes, size, MSG_PEEK | MSG_DONTWAIT) == wanted &&
+         recv(fd, bytes, size, MSG_DONTWAIT) == wanted;
+}
+
 }  // namespace
 
 bool MayConnect(uid_t peer, uid_t own) { return peer == own || peer == 0; }
@@ -52,10 +59,11 @@ SocketServer::SocketServer(const Options& options, std::unique_ptr<UnixListener>
 
 SocketServer::~SocketServer() { Shutdown(absl::Now()); }
 
-absl::Status SocketServer::Start(const std::vector<grpc::Service*>& services,
-                                 TakeArena take_arena) {
+absl::Status SocketServer::Start(const std::vector<grpc::Service*>& services, TakeArena take_arena,
+                                 AttachRing attach_ring) {
   INVARIANT(server_ == nullptr, "a server starts once");
   take_arena_ = std::move(take_arena);
+  attach_ring_ = std::move(attach_ring);
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -147,11 +155,25 @@ SocketServer::Verdict SocketServer::Examine(Pending* connection) {
     HandToGrpc(std::move(connection->fd));
     return Verdict::kDone;
   }
-  if (!IsHandoverPreface(shown.substr(0, kHandoverMagicBytes))) return Verdict::kDone;
-  if (shown.size() < kHandoverRequestBytes) return Verdict::kWait;
-  // Taken now: bytes left unread would turn the close into a reset.
-  if (recv(connection->fd.get(), bytes, sizeof bytes, MSG_DONTWAIT) != got) return Verdict::kDone;
-  HandOver(connection->fd.get(), shown);
+  if (IsHandoverPreface(shown)) return HandOver(connection);
+  if (IsStepRingPreface(shown)) return HandToRings(connection);
+  return Verdict::kDone;
+}
+
+// A whole request is taken off the socket: bytes left unread would turn the close into a reset.
+SocketServer::Verdict SocketServer::HandOver(Pending* connection) {
+  char bytes[kHandoverRequestBytes];
+  const int fd = connection->fd.get();
+  if (!Take(fd, bytes, sizeof bytes)) return Verdict::kWait;
+  Answer(fd, absl::string_view(bytes, sizeof bytes));
+  return Verdict::kDone;
+}
+
+SocketServer::Verdict SocketServer::HandToRings(Pending* connection) {
+  char bytes[kStepRingRequestBytes];
+  if (!Take(connection->fd.get(), bytes, sizeof bytes)) return Verdict::kWait;
+  const auto request = DecodeStepRingRequest(absl::string_view(bytes, sizeof bytes));
+  if (request.ok()) attach_ring_(std::move(connection->fd), *request);
   return Verdict::kDone;
 }
 
@@ -162,7 +184,7 @@ void SocketServer::HandToGrpc(FileDescriptor fd) {
   acceptor_->HandleNewConnection(&parameters);
 }
 
-void SocketServer::HandOver(int fd, absl::string_view request) {
+void SocketServer::Answer(int fd, absl::string_view request) {
   const absl::Time deadline = absl::Now() + kAnswerTimeout;
   HandoverResponse response;
   ArenaGrant grant;
@@ -172,7 +194,7 @@ void SocketServer::HandOver(int fd, absl::string_view request) {
   response.status = granted.status();
   if (granted.ok()) {
     grant = std::move(*granted);
-    response.arena_bytes = grant.bytes;
+    response.memory_bytes = grant.bytes;
   }
   const std::string answer = EncodeHandoverResponse(response);
   const absl::Status sent = grant.fd.valid() ? SendWithFd(fd, answer, grant.fd.get(), deadline)

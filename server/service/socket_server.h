@@ -27,7 +27,7 @@ struct ArenaGrant {
   uint64_t bytes = 0;
 };
 
-// The daemon's one Unix socket: gRPC and the descriptor hand-over on the same path.
+// The daemon's one Unix socket: gRPC, the descriptor hand-over and step rings on the same path.
 //
 //   Listen (takes the path, or says why not) -> Start (serves) -> Shutdown
 //
@@ -47,6 +47,9 @@ class SocketServer {
   // Gives the arena of the session with this token, once. Called on the accepting thread: quick.
   using TakeArena = std::function<absl::StatusOr<ArenaGrant>(const HandoverRequest&)>;
 
+  // Takes over a connection whose trainer asks for its steps by a ring. As quick.
+  using AttachRing = std::function<void(FileDescriptor socket, const StepRingRequest&)>;
+
   // Errors: those of UnixListener::Listen, with its one sentence.
   static absl::StatusOr<std::unique_ptr<SocketServer>> Listen(const Options& options);
   ~SocketServer();  // shuts down
@@ -55,7 +58,8 @@ class SocketServer {
 
   // Serves `services`, health and reflection. Connections made since Listen are served too.
   // Errors: Internal (gRPC or the kernel refused).
-  absl::Status Start(const std::vector<grpc::Service*>& services, TakeArena take_arena);
+  absl::Status Start(const std::vector<grpc::Service*>& services, TakeArena take_arena,
+                     AttachRing attach_ring);
 
   // The health of one name, "odb.Accepting" or "odb.Data". Before Start: no-op.
   void SetServing(const std::string& name, bool serving);
@@ -81,12 +85,15 @@ class SocketServer {
   void AcceptOne(std::vector<Pending>* pending);
   Verdict Examine(Pending* connection);
   void HandToGrpc(FileDescriptor fd);
-  void HandOver(int fd, absl::string_view request);
+  Verdict HandOver(Pending* connection);
+  Verdict HandToRings(Pending* connection);
+  void Answer(int fd, absl::string_view request);
 
   const Options options_;
   std::unique_ptr<UnixListener> listener_;
   const EventFd stop_;
   TakeArena take_arena_;
+  AttachRing attach_ring_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
   Thread thread_;

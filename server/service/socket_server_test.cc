@@ -43,8 +43,11 @@ struct Fixture {
   }
 
   void Start() {
-    const absl::Status status =
-        server->Start({&service}, [this](const HandoverRequest& request) { return Take(request); });
+    const absl::Status status = server->Start(
+        {&service}, [this](const HandoverRequest& request) { return Take(request); },
+        [](FileDescriptor socket, const StepRingRequest& request) {
+          Echo(std::move(socket), request);
+        });
     REQUIRE(status.ok());
   }
 
@@ -53,6 +56,11 @@ struct Fixture {
     auto memory = CreateSealedMemfd("test", 4096);
     if (!memory.ok()) return memory.status();
     return ArenaGrant{std::move(*memory), 4096};
+  }
+
+  // Who asks for a ring gets its request back.
+  static void Echo(FileDescriptor socket, const StepRingRequest& request) {
+    WriteAll(socket.get(), EncodeStepRingRequest(request), Soon()).IgnoreError();
   }
 
   std::string Ask() {
@@ -95,8 +103,23 @@ TEST_CASE("SocketServer: gRPC and the hand-over share one path", "[socket]") {
   const auto answer = HandOver(socket->get(), &fd);
   REQUIRE(answer.ok());
   CHECK(answer->status.ok());
-  CHECK(answer->arena_bytes == 4096);
+  CHECK(answer->memory_bytes == 4096);
   CHECK(CheckSealedMemfd(fd.get(), 4096).ok());
+}
+
+TEST_CASE("SocketServer: who asks for a ring keeps its connection", "[socket]") {
+  Fixture fixture;
+  fixture.Start();
+  const auto socket = ConnectUnix(fixture.server->path(), Soon());
+  REQUIRE(socket.ok());
+  const std::string request = EncodeStepRingRequest({/*session_id=*/7, /*last_step_id=*/41});
+
+  // In two parts, as it may arrive.
+  REQUIRE(WriteAll(socket->get(), request.substr(0, 9), Soon()).ok());
+  CHECK(fixture.Ask() == "served");
+  REQUIRE(WriteAll(socket->get(), request.substr(9), Soon()).ok());
+
+  CHECK(ReadExactly(socket->get(), request.size(), Soon()) == absl::StatusOr<std::string>(request));
 }
 
 TEST_CASE("SocketServer: a wrong token gets a sentence and no descriptor", "[socket]") {

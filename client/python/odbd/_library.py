@@ -29,6 +29,7 @@ class SessionInfo(ctypes.Structure):
         ("reserved", ctypes.c_int32),
         ("loss_scale", ctypes.c_char_p),
         ("socket", ctypes.c_char_p),
+        ("transport", ctypes.c_char_p),
     ]
 
 

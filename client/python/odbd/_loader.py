@@ -48,6 +48,9 @@ class DataLoader:
       stream: which of the daemon's streams, "train" or another.
       connect_timeout: seconds to wait for the socket to appear.
       tensors: "auto" (torch, else NumPy, else memoryview), or one of them.
+      transport: how the messages about steps travel: "ring" (shared memory; no thread of odbd in this
+        process), "stream" (gRPC), or "auto", the ring where the daemon offers it. Default
+        $ODB_CLIENT_TRANSPORT, else "auto".
 
     One thread uses a loader; batches are free. In a forked child it raises Error and does not disturb
     the parent's. It is a context manager; otherwise it closes when it is collected or Python exits.
@@ -71,6 +74,7 @@ class DataLoader:
         stream: str = "train",
         connect_timeout: Optional[float] = None,
         tensors: str = "auto",
+        transport: Optional[str] = None,
     ):
         for name, limit in (("max_steps", max_steps), ("max_samples", max_samples)):
             if limit is not None and limit < 1:
@@ -92,6 +96,7 @@ class DataLoader:
             "replicas": replicas,
             "stream": stream,
             "connect_timeout_ms": _millis(connect_timeout),
+            "transport": transport,
             "client_name": "odbd-python " + self._library.odb_version().decode(),
         }
         client = Client(self._library)
@@ -208,6 +213,11 @@ class DataLoader:
     @property
     def pad_token_id(self) -> int:
         return self._session.pad_token_id
+
+    @property
+    def transport(self) -> str:
+        """How the messages about steps travel: "ring" or "stream"."""
+        return self._session.transport.decode()
 
     @property
     def dp_rank(self) -> int:

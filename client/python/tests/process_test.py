@@ -64,6 +64,30 @@ print(sum(1 for _ in iterator))
         self.assertEqual(sum(line.startswith("open") for line in daemon.log), 1)
 
 
+class ThreadTest(support.DaemonTest):
+    PROGRAM = """
+import os, sys, numpy, odbd  # NumPy first: it has threads of its own
+threads = lambda: len(os.listdir("/proc/self/task"))
+before = threads()
+loader = odbd.DataLoader(socket=sys.argv[1], tensors="numpy")
+batches = iter(loader)
+next(batches)
+print(loader.transport, threads() - before)
+"""
+
+    def test_a_ring_leaves_no_thread_in_the_trainer(self):
+        daemon = self.daemon()
+        process = run_python(self.PROGRAM, daemon.socket)
+        out, err = process.communicate(timeout=support.DEADLINE)
+        self.assertEqual(process.returncode, 0, err)
+        transport, threads = out.split()
+        self.assertEqual(transport, support.TRANSPORT)
+        if transport == "ring":
+            self.assertEqual(int(threads), 0)
+        else:
+            self.assertGreaterEqual(int(threads), 2)  # what a ring saves
+
+
 class InterruptTest(support.DaemonTest):
     def interrupt(self, program, socket):
         """Sends SIGINT when the program says so; returns seconds until it noticed, and its stderr."""

@@ -1,4 +1,7 @@
-"""Starts fake daemons for the tests. A test is run as: test.py <libodb_client.so> <fake_daemon_main>."""
+"""Starts fake daemons for the tests.
+
+A test is run as: test.py <libodb_client.so> <fake_daemon_main> <ring|stream>.
+"""
 
 import os
 import queue
@@ -11,7 +14,9 @@ import time
 import unittest
 
 LIBRARY, FAKE_DAEMON = (os.path.abspath(path) for path in sys.argv[1:3])
+TRANSPORT = sys.argv[3]
 os.environ["ODB_CLIENT_LIBRARY"] = LIBRARY
+os.environ["ODB_CLIENT_TRANSPORT"] = TRANSPORT
 for _name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ODB_SOCKET"):
     os.environ.pop(_name, None)
 PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
+#include "server/sources/indexed_corpus.h"
 #include "server/sources/record_scanner.h"
 
 namespace odb {
@@ -92,8 +93,19 @@ bool FirstLineIsWholeArray(absl::string_view head) {
   return scanner.closed() && more_follows;
 }
 
+// PREFIX.bin of an indexed corpus, named where its index is wanted.
+bool IsCorpusData(const std::string& path) {
+  struct stat info;
+  return absl::EndsWith(path, ".bin") &&
+         stat((path.substr(0, path.size() - 4) + ".idx").c_str(), &info) == 0;
+}
+
 absl::StatusOr<FileShape> RecogniseFile(const std::string& path, absl::string_view head) {
   FileShape shape;
+  if (IsCorpusData(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data file ", path, " holds the token ids of an indexed corpus; name its .idx file"));
+  }
   if (absl::StartsWith(head, "\xff\xfe") || absl::StartsWith(head, "\xfe\xff")) {
     return absl::InvalidArgumentError(
         absl::StrCat("data file ", path, " is UTF-16; odbd reads UTF-8 (try: iconv -f UTF-16)"));
@@ -129,6 +141,7 @@ struct Dataset::Source {
   int64_t open_record = -1;  // offset of the record of an array that is never closed; -1: none
   int64_t bytes = 0;
   int64_t first_record = 0;
+  TokenType token_type = TokenType::kNone;
   std::vector<ScannedRecord> records;
 };
 
@@ -154,9 +167,9 @@ absl::Status Dataset::Scan(Source* source) {
   std::string piece(static_cast<size_t>(kScanBytes), '\0');
   int64_t got = ReadAt(source->fd, 0, kScanBytes, piece.data());
   if (got < 0) return SystemError(source->path, "read");
-  ASSIGN_OR_RETURN(
-      const FileShape shape,
-      RecogniseFile(source->path, absl::string_view(piece.data(), static_cast<size_t>(got))));
+  const absl::string_view head(piece.data(), static_cast<size_t>(got));
+  if (IsCorpusIndex(head)) return ScanIndex(source);
+  ASSIGN_OR_RETURN(const FileShape shape, RecogniseFile(source->path, head));
   LineScanner lines(shape.first_offset, &source->records);
   ArrayScanner array(shape.first_offset, &source->records);
   int64_t skip = shape.first_offset;
@@ -185,6 +198,39 @@ absl::Status Dataset::Scan(Source* source) {
   return absl::OkStatus();
 }
 
+absl::Status Dataset::ScanIndex(Source* source) {
+  std::string index(static_cast<size_t>(source->bytes), '\0');
+  const int64_t got = ReadAt(source->fd, 0, source->bytes, index.data());
+  if (got < 0) return SystemError(source->path, "read");
+  index.resize(static_cast<size_t>(got));
+  const std::string data_path = CorpusDataPath(source->path);
+  if (data_path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data file ", source->path,
+                     " is the index of a tokenized corpus; its name must end with .idx, so that ",
+                     "the .bin file beside it can be found"));
+  }
+  close(std::exchange(source->fd, -1));
+  RETURN_IF_ERROR(OpenFile(data_path, source));
+  auto corpus = ParseCorpusIndex(index, source->bytes);
+  if (!corpus.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("data file ", source->path, ": the index of ",
+                                                   source->name,
+                                                   " is wrong: ", corpus.status().message()));
+  }
+  if (corpus->num_empty > 0) {
+    warnings_.push_back(absl::StrCat(source->name, ": ", corpus->num_empty,
+                                     " sequences without a token are left out"));
+  }
+  source->token_type = corpus->type;
+  source->records = std::move(corpus->records);
+  if (options_.progress != nullptr) {
+    options_.progress->bytes_done += got;
+    options_.progress->records = num_records_ + static_cast<int64_t>(source->records.size());
+  }
+  return absl::OkStatus();
+}
+
 void Dataset::WarnOfArray(Source* source, bool ends_within_record) {
   if (!ends_within_record) {
     warnings_.push_back(absl::StrCat(source->name,
@@ -209,9 +255,8 @@ std::string Dataset::Note(const RecordRef& ref, const Source& source) const {
       "of the file, ", source.bytes - ref.offset, " bytes, could not be read as records");
 }
 
-absl::Status Dataset::AddSource(const std::string& path) {
-  auto source = std::make_unique<Source>();
-  source->path = path;
+// Opens `path` as what the records are read from.
+absl::Status Dataset::OpenFile(const std::string& path, Source* source) {
   source->name = NameOf(path);
   // O_NONBLOCK: a pipe must not hold up the open; it is refused below.
   source->fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -221,9 +266,16 @@ absl::Status Dataset::AddSource(const std::string& path) {
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "data file ", path, " is ", S_ISDIR(info.st_mode) ? "a directory" : "not a regular file",
-        "; name a JSON Lines or JSON array file"));
+        "; name a JSON Lines or JSON array file, or the index (.idx) of a tokenized corpus"));
   }
   source->bytes = info.st_size;
+  return absl::OkStatus();
+}
+
+absl::Status Dataset::AddSource(const std::string& path) {
+  auto source = std::make_unique<Source>();
+  source->path = path;
+  RETURN_IF_ERROR(OpenFile(path, source.get()));
   source->first_record = num_records_;
 
   RETURN_IF_ERROR(Scan(source.get()));
@@ -287,6 +339,10 @@ const std::string& Dataset::name(int32_t source) const {
 
 int64_t Dataset::bytes(int32_t source) const {
   return sources_[static_cast<size_t>(source)]->bytes;
+}
+
+TokenType Dataset::token_type(int32_t source) const {
+  return sources_[static_cast<size_t>(source)]->token_type;
 }
 
 int64_t Dataset::Find(const SampleId& id) const {

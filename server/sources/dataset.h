@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
+#include "server/sources/indexed_corpus.h"
 
 namespace odb {
 
@@ -46,10 +47,12 @@ struct DatasetOptions {
   ScanProgress* progress = nullptr;
 };
 
-// An ordered list of JSON Lines and JSON array files, read-only, indexed by one scan.
+// An ordered list of JSON Lines and JSON array files, and of tokenized corpora with an index
+// (indexed_corpus.h), read-only, indexed by one scan.
 //
 // What a file is, its content tells: `[` as its first character means a JSON array, unless the
-// first line is a complete array and more lines follow; anything else is JSON Lines. A byte order
+// first line is a complete array and more lines follow; the magic of a corpus index, a corpus,
+// whose records are read from the .bin file beside it; anything else is JSON Lines. A byte order
 // mark, CRLF, blank lines and a missing last line end are no part of any record. Records are not
 // parsed here: whatever is wrong within one is found when it is preprocessed.
 //
@@ -86,6 +89,8 @@ class Dataset {
   const std::string& path(int32_t source) const;  // as given to Open
   const std::string& name(int32_t source) const;  // without the folder; what messages show
   int64_t bytes(int32_t source) const;            // file size at Open
+  // kNone where the records are text. Of a corpus, name and bytes are those of its .bin file.
+  TokenType token_type(int32_t source) const;
 
   // The record at a byte offset of a source, as SampleId names it; -1 if none starts there.
   int64_t Find(const SampleId& id) const;
@@ -103,7 +108,9 @@ class Dataset {
   struct Source;
   explicit Dataset(const DatasetOptions& options);
   absl::Status AddSource(const std::string& path);
+  absl::Status OpenFile(const std::string& path, Source* source);
   absl::Status Scan(Source* source);
+  absl::Status ScanIndex(Source* source);
   std::string Note(const RecordRef& ref, const Source& source) const;
   void WarnOfArray(Source* source, bool ends_within_record);
   uint64_t ComputeManifestDigest() const;

@@ -17,6 +17,7 @@
 #include "server/preprocess/bpe_tokenizer.h"
 #include "server/preprocess/byte_tokenizer.h"
 #include "server/preprocess/conversation_transform.h"
+#include "server/preprocess/corpus_transform.h"
 #include "server/preprocess/quarantine.h"
 #include "server/preprocess/tokenized_transform.h"
 
@@ -43,27 +44,61 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const v1::Config& confi
   return LoadBpeTokenizer(config.tokenizer());
 }
 
-// Samples that were tokenized before come with no tokenizer, unless one is named: what it takes for
-// a token is then checked.
-bool KnowsVocabulary(const v1::Config& config) {
-  return config.format() != "tokenized" || config.tokenizer() != "bytes";
+// Of each source; empty if the records are text.
+std::vector<TokenType> TokenTypesOf(const Dataset& dataset) {
+  std::vector<TokenType> types;
+  bool is_corpus = false;
+  for (int32_t source = 0; source < dataset.num_sources(); ++source) {
+    types.push_back(dataset.token_type(source));
+    is_corpus |= types.back() != TokenType::kNone;
+  }
+  if (!is_corpus) types.clear();
+  return types;
 }
 
-int32_t PadTokenOf(const v1::Config& config, const Tokenizer& tokenizer) {
+bool IsTokenized(const v1::Config& config, const Dataset& dataset) {
+  return config.format() == "tokenized" || !TokenTypesOf(dataset).empty();
+}
+
+// Samples that were tokenized before come with no tokenizer, unless one is named: what it takes for
+// a token is then checked.
+bool KnowsVocabulary(const v1::Config& config, const Dataset& dataset) {
+  return !IsTokenized(config, dataset) || config.tokenizer() != "bytes";
+}
+
+int32_t PadTokenOf(const v1::Config& config, const Dataset& dataset, const Tokenizer& tokenizer) {
   if (config.pad_token_id() >= 0) return config.pad_token_id();
-  return KnowsVocabulary(config) ? tokenizer.pad_token_id() : 0;
+  return KnowsVocabulary(config, dataset) ? tokenizer.pad_token_id() : 0;
+}
+
+absl::Status CheckCorpusConfig(const v1::Config& config) {
+  if (config.extra_tensors_size() > 0) {
+    return absl::InvalidArgumentError(
+        "extra_tensors are set, but data is an indexed corpus, which holds token ids only");
+  }
+  if (config.format() == "auto" || config.format() == "tokenized") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("format is ", config.format(),
+                                                 ", but data is an indexed corpus of token ids; ",
+                                                 "allowed with it: auto, tokenized"));
 }
 
 absl::StatusOr<std::unique_ptr<Transform>> OpenTransform(const v1::Config& config,
+                                                         const Dataset& dataset,
                                                          const Tokenizer& tokenizer) {
   LengthLimits limits;
   limits.max_length = EffectiveMaxLength(config);
   limits.over_length = OverLengthOf(config);
   limits.label_shift = config.label_shift() == "data" ? LabelShift::kData : LabelShift::kModel;
+  const int32_t vocab_size = KnowsVocabulary(config, dataset) ? tokenizer.vocab_size() : 0;
+  std::vector<TokenType> token_types = TokenTypesOf(dataset);
+  if (!token_types.empty()) {
+    RETURN_IF_ERROR(CheckCorpusConfig(config));
+    return MakeCorpusTransform({limits, vocab_size, std::move(token_types)});
+  }
   if (config.format() == "tokenized") {
     TokenizedOptions tokenized;
     tokenized.limits = limits;
-    if (KnowsVocabulary(config)) tokenized.vocab_size = tokenizer.vocab_size();
+    tokenized.vocab_size = vocab_size;
     ASSIGN_OR_RETURN(tokenized.extras, ExtraTensorsOf(config));
     return MakeTokenizedTransform(tokenized);
   }
@@ -104,8 +139,8 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* pr
   dataset.progress = progress;
   ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
-  ASSIGN_OR_RETURN(data.transform, OpenTransform(config, *data.tokenizer));
-  data.pad_token_id = PadTokenOf(config, *data.tokenizer);
+  ASSIGN_OR_RETURN(data.transform, OpenTransform(config, *data.dataset, *data.tokenizer));
+  data.pad_token_id = PadTokenOf(config, *data.dataset, *data.tokenizer);
   data.counted = std::make_unique<CountingTransform>(data.transform.get());
   StepEstimateOptions estimate;
   estimate.budget = config.token_budget();

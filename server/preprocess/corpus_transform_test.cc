@@ -1,0 +1,84 @@
+#include "server/preprocess/corpus_transform.h"
+
+#include <catch2/catch.hpp>
+#include <cstring>
+
+#include "tests/support/status_matchers.h"
+
+namespace odb {
+namespace {
+
+template <typename T>
+std::string Bytes(const std::vector<T>& ids) {
+  return std::string(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(T));
+}
+
+std::unique_ptr<Transform> Make(TokenType type, int32_t vocab_size = 0, int32_t max_length = 0) {
+  CorpusOptions options;
+  options.token_types = {type};
+  options.vocab_size = vocab_size;
+  options.limits.max_length = max_length;
+  auto transform = MakeCorpusTransform(options);
+  REQUIRE(transform.status() == absl::OkStatus());
+  return *std::move(transform);
+}
+
+SampleResult Apply(const Transform& transform, const std::string& raw) {
+  return transform.Apply(RecordRef{0, 40, static_cast<int64_t>(raw.size()), 3}, raw, 1);
+}
+
+template <typename T>
+std::vector<int32_t> IdsOf(TokenType type, const std::vector<T>& ids) {
+  const SampleResult result = Apply(*Make(type), Bytes(ids));
+  const auto* sample = std::get_if<Sample>(&result);
+  REQUIRE(sample != nullptr);
+  CHECK(sample->id.key == 40);
+  CHECK(sample->labels == sample->input_ids);
+  CHECK(sample->loss_tokens == sample->length() - 1);
+  return sample->input_ids;
+}
+
+std::string DetailOf(const SampleResult& result) {
+  const auto* entry = std::get_if<QuarantineEntry>(&result);
+  return entry == nullptr ? "(a sample)" : entry->detail;
+}
+
+TEST_CASE("CorpusTransform: every integer type becomes the same ids", "[preprocess]") {
+  const std::vector<int32_t> expected = {0, 5, 127};
+  CHECK(IdsOf<uint8_t>(TokenType::kUint8, {0, 5, 127}) == expected);
+  CHECK(IdsOf<int8_t>(TokenType::kInt8, {0, 5, 127}) == expected);
+  CHECK(IdsOf<int16_t>(TokenType::kInt16, {0, 5, 127}) == expected);
+  CHECK(IdsOf<uint16_t>(TokenType::kUint16, {0, 5, 127}) == expected);
+  CHECK(IdsOf<int32_t>(TokenType::kInt32, {0, 5, 127}) == expected);
+  CHECK(IdsOf<int64_t>(TokenType::kInt64, {0, 5, 127}) == expected);
+  CHECK(IdsOf<uint16_t>(TokenType::kUint16, {1, 65535}) == std::vector<int32_t>{1, 65535});
+}
+
+TEST_CASE("CorpusTransform: an id out of range is quarantined with its place", "[preprocess]") {
+  const auto any = Make(TokenType::kInt64);
+  const auto gpt2 = Make(TokenType::kInt32, 50257);
+
+  CHECK(DetailOf(Apply(*any, Bytes<int64_t>({1, 2, int64_t{1} << 31}))) ==
+        "token 2 of the sequence is no token id from 0 to 2147483647");
+  CHECK(DetailOf(Apply(*any, Bytes<int64_t>({-1, 2}))) ==
+        "token 0 of the sequence is no token id from 0 to 2147483647");
+  CHECK(DetailOf(Apply(*gpt2, Bytes<int32_t>({1, 50257}))) ==
+        "token 1 of the sequence is no token id from 0 to 50256");
+  CHECK(DetailOf(Apply(*gpt2, Bytes<int32_t>({1, 50256}))) == "(a sample)");
+}
+
+TEST_CASE("CorpusTransform: the length limit holds, and sources of text are refused",
+          "[preprocess]") {
+  const auto limited = Make(TokenType::kInt32, 0, 2);
+  const SampleResult result = Apply(*limited, Bytes<int32_t>({1, 2, 3}));
+  REQUIRE(std::holds_alternative<QuarantineEntry>(result));
+  CHECK(std::get<QuarantineEntry>(result).reason == QuarantineReason::kOverLength);
+
+  CorpusOptions mixed;
+  mixed.token_types = {TokenType::kInt32, TokenType::kNone};
+  CHECK(MakeCorpusTransform(mixed).status().message() ==
+        "data file 2 holds text, another one token ids; serve them apart");
+}
+
+}  // namespace
+}  // namespace odb

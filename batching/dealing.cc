@@ -218,6 +218,7 @@ void Table::Exchange(size_t a, Slot* of_a, size_t b, Slot* of_b, int price_bits,
   const int64_t length_b = LengthOf(step_b.tokens - tokens, step_b.samples - samples);
   const int64_t gain = DistanceOf(step_a.length) + DistanceOf(step_b.length) -
                        DistanceOf(length_a) - DistanceOf(length_b);
+  if (gain <= 0) return;
   const auto largest_after = [](const Step& step, const Slot& out, const Slot& in) {
     return std::max<int64_t>(out.cost == step.largest ? step.second : step.largest, in.cost);
   };

@@ -29,6 +29,7 @@ inline int64_t PaddedLength(int32_t length, int32_t pad_to_multiple_of,
     if (bucket != shape_buckets.end()) return *bucket;
     multiple = shape_buckets.back();
   }
+  if (multiple == 1) return length;  // one division less for each sample of a window
   return (length + multiple - 1) / multiple * multiple;
 }
 

@@ -30,14 +30,16 @@ SortedWindow SortWindow(absl::Span<const SampleShape> window, const GroupLimits&
   sorted.tokens_before.resize(window.size() + 1, 0);
   int64_t vision_load = 0;  // of the places first_by_vision .. i
   int32_t first_by_vision = 0;
+  int64_t row = 0;  // padded length; the last one holds until a length exceeds it
   // Capacities only fall with length, so they are counted down rather than divided for.
   int64_t capacity = 0;
   int64_t share = 0;
   for (int32_t i = 0; i < sorted.size(); ++i) {
     const auto at = static_cast<size_t>(i);
     const SampleShape& sample = window[static_cast<size_t>(sorted.order[at])];
-    const int64_t row =
-        PaddedLength(sample.length, limits.pad_to_multiple_of, limits.shape_buckets);
+    if (sample.length > row) {
+      row = PaddedLength(sample.length, limits.pad_to_multiple_of, limits.shape_buckets);
+    }
     if (i == 0 || capacity * row > limits.budget || sample.alone) {
       if (i == 0) capacity = CapacityByLength(sample, limits);
       while (capacity > 1 && (capacity * row > limits.budget || sample.alone)) --capacity;

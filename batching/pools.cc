@@ -32,6 +32,12 @@ std::vector<Pool> MakePools(absl::Span<const Offer> offers,
       pool.samples = offers[static_cast<size_t>(pool.ranks[0])].window;
       continue;
     }
+    size_t num_samples = 0;
+    for (const int32_t rank : pool.ranks) {
+      num_samples += offers[static_cast<size_t>(rank)].window.size();
+    }
+    pool.storage.reserve(num_samples);
+    pool.refs.reserve(num_samples);
     for (const int32_t rank : pool.ranks) {
       const std::vector<SampleShape>& window = offers[static_cast<size_t>(rank)].window;
       pool.begins.push_back(static_cast<int32_t>(pool.storage.size()));

@@ -117,7 +117,7 @@ absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
   steps->Poll();
   if (!inbox_->ready() && !reported_waiting_) {
     reported_waiting_ = true;
-    RETURN_IF_ERROR(ReportProgress(/*waiting=*/true));
+    RETURN_IF_ERROR(ReportProgress(/*waiting=*/true, Haste::kNow));
   }
   if (!inbox_->ready()) steps->Wait(deadline);
   if (inbox_->ready()) return inbox_->Pop(deadline);
@@ -132,7 +132,8 @@ absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
   total_samples_ = step.total_samples();
   if (reported_waiting_) {
     reported_waiting_ = false;
-    RETURN_IF_ERROR(ReportProgress(/*waiting=*/false));
+    // The step is not held up for this.
+    RETURN_IF_ERROR(ReportProgress(/*waiting=*/false, Haste::kWhenItLooks));
   }
   if (step.idle() && options_.idle == IdleMode::kStandIn && step.tensors_size() == 0) {
     return absl::InternalError(
@@ -146,15 +147,15 @@ absl::Status Client::FinishEpoch(v1::EpochEnd end) {
   iterating_ = false;
   reported_waiting_ = false;
   epoch_end_ = std::move(end);
-  return ReportProgress(/*waiting=*/false);
+  return ReportProgress(/*waiting=*/false, Haste::kNow);
 }
 
-absl::Status Client::ReportProgress(bool waiting) {
+absl::Status Client::ReportProgress(bool waiting, Haste haste) {
   v1::TrainerEvent event;
   event.mutable_progress()->set_iterator(iterator_);
   event.mutable_progress()->set_taken(taken_);
   event.mutable_progress()->set_waiting(waiting);
-  return outbox_->Push(std::move(event));
+  return outbox_->Push(std::move(event), haste);
 }
 
 absl::Status Client::EndIteration() {

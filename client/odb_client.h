@@ -11,13 +11,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client_options.h"
+#include "client/outbox.h"
 #include "client/step.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
 
 class Inbox;
-class Outbox;
 class SessionConnection;
 
 // Where an iteration ends before its epoch does; 0 = no limit. Every rank that sets the same limits
@@ -98,7 +98,7 @@ class Client {
   absl::Status CheckUsable() const;
   bool LimitReached() const;
   absl::StatusOr<v1::TrainerUpdate> Receive(absl::Time deadline);
-  absl::Status ReportProgress(bool waiting);
+  absl::Status ReportProgress(bool waiting, Haste haste);
   absl::StatusOr<StepHandle> TakeStep(v1::Step step);
   absl::Status FinishEpoch(v1::EpochEnd end);
 

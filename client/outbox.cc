@@ -24,22 +24,22 @@ void Outbox::Return(int64_t step_id) {
   if (sink_ != nullptr) sink_->OnNews(this);
 }
 
-absl::Status Outbox::Push(v1::TrainerEvent event) {
-  RETURN_IF_ERROR(Add(std::move(event)));
+absl::Status Outbox::Push(v1::TrainerEvent event, Haste haste) {
+  RETURN_IF_ERROR(Add(std::move(event), haste));
   if (sink_ != nullptr) sink_->OnNews(this);
   return absl::OkStatus();
 }
 
-absl::Status Outbox::Add(v1::TrainerEvent event) {
+absl::Status Outbox::Add(v1::TrainerEvent event, Haste haste) {
   MutexLock lock(&mutex_);
   if (closed_) return absl::OkStatus();
-  if (event.has_progress() && !events_.empty() && events_.back().has_progress()) {
+  if (event.has_progress() && !events_.empty() && events_.back().event.has_progress()) {
     events_.pop_back();
   }
   if (events_.size() >= kEventsMax) {
     return absl::ResourceExhaustedError("the daemon takes no events: 4096 wait");
   }
-  events_.push_back(std::move(event));
+  events_.push_back({std::move(event), haste});
   changed_.NotifyAll();
   return absl::OkStatus();
 }
@@ -47,27 +47,27 @@ absl::Status Outbox::Add(v1::TrainerEvent event) {
 std::optional<v1::TrainerEvent> Outbox::Take() {
   MutexLock lock(&mutex_);
   while (!interrupted_) {
-    if (auto event = TakeLocked(absl::Now())) return event;
+    if (auto entry = TakeLocked(absl::Now())) return std::move(entry->event);
     if (closed_) return std::nullopt;
     changed_.WaitUntil(&mutex_, returned_due_);
   }
   return std::nullopt;
 }
 
-std::optional<v1::TrainerEvent> Outbox::TryTake() {
+std::optional<Outbox::Entry> Outbox::TryTake() {
   MutexLock lock(&mutex_);
   return interrupted_ ? std::nullopt : TakeLocked(absl::InfiniteFuture());
 }
 
-std::optional<v1::TrainerEvent> Outbox::TakeLocked(absl::Time now) {
+std::optional<Outbox::Entry> Outbox::TakeLocked(absl::Time now) {
   const bool due =
       returned_.size() >= returned_batch_ || now >= returned_due_ || !events_.empty() || closed_;
-  if (!returned_.empty() && due) return TakeReturnedLocked();
+  if (!returned_.empty() && due) return Entry{TakeReturnedLocked(), Haste::kNow};
   if (events_.empty()) return std::nullopt;
-  v1::TrainerEvent event = std::move(events_.front());
+  Entry entry = std::move(events_.front());
   events_.pop_front();
-  RememberLocked(event);
-  return event;
+  RememberLocked(entry.event);
+  return entry;
 }
 
 v1::TrainerEvent Outbox::TakeReturnedLocked() {
@@ -99,9 +99,9 @@ void Outbox::Interrupt() {
 void Outbox::Resume() {
   MutexLock lock(&mutex_);
   interrupted_ = false;
-  if (end_iteration_) events_.push_front(*end_iteration_);
-  if (start_epoch_) events_.push_front(*start_epoch_);
-  if (last_end_) events_.push_front(*last_end_);
+  if (end_iteration_) events_.push_front({*end_iteration_, Haste::kNow});
+  if (start_epoch_) events_.push_front({*start_epoch_, Haste::kNow});
+  if (last_end_) events_.push_front({*last_end_, Haste::kNow});
   if (!recent_.empty()) {
     returned_.insert(returned_.begin(), recent_.begin(), recent_.end());
     recent_.clear();

@@ -27,6 +27,10 @@ class EventSink {
   virtual void OnNews(Outbox* outbox) = 0;
 };
 
+// Whether the daemon is woken for an event, or finds it when it looks the next time (a sink's
+// matter: a stream sends at once).
+enum class Haste { kNow, kWhenItLooks };
+
 // What the trainer still has to tell the daemon, in order, until it is taken: by the thread that
 // waits in Take(), or through a sink, at once and by the thread that brings it.
 //
@@ -47,13 +51,18 @@ class Outbox {
   // The memory of a step is free again. Cheap: no I/O, or what the sink does.
   void Return(int64_t step_id);
 
-  absl::Status Push(v1::TrainerEvent event);
+  absl::Status Push(v1::TrainerEvent event, Haste haste = Haste::kNow);
 
   // The next event. nullopt after Interrupt() and, once everything was taken, after Close().
   std::optional<v1::TrainerEvent> Take();
 
+  struct Entry {
+    v1::TrainerEvent event;
+    Haste haste = Haste::kNow;
+  };
+
   // The next event if there is one, due or not. nullopt also after Interrupt().
-  std::optional<v1::TrainerEvent> TryTake();
+  std::optional<Entry> TryTake();
 
   // Ends Take() until Resume(): the stream broke.
   void Interrupt();
@@ -70,8 +79,8 @@ class Outbox {
   static constexpr size_t kEventsMax = 4096;
   static constexpr size_t kRecentMax = 1024;
 
-  absl::Status Add(v1::TrainerEvent event);
-  std::optional<v1::TrainerEvent> TakeLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Add(v1::TrainerEvent event, Haste haste);
+  std::optional<Entry> TakeLocked(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::TrainerEvent TakeReturnedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RememberLocked(const v1::TrainerEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -84,7 +93,7 @@ class Outbox {
   CondVar changed_;
   bool interrupted_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<v1::TrainerEvent> events_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Entry> events_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> returned_ ABSL_GUARDED_BY(mutex_);
   absl::Time returned_due_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   // Taken already, and told again after Resume().

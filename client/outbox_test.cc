@@ -1,6 +1,8 @@
 #include "client/outbox.h"
 
 #include <catch2/catch.hpp>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/os/thread.h"
@@ -30,6 +32,37 @@ v1::TrainerEvent EndEvent(int64_t iterator) {
 
 std::vector<int64_t> Ids(const v1::TrainerEvent& event) {
   return {event.returned().step_ids().begin(), event.returned().step_ids().end()};
+}
+
+// Takes what there is at once, as a ring does.
+class TakingSink final : public EventSink {
+ public:
+  void OnNews(Outbox* outbox) override {
+    while (auto entry = outbox->TryTake()) taken.push_back(std::move(*entry));
+  }
+  std::vector<Outbox::Entry> taken;
+};
+
+TEST_CASE("Outbox: a sink gets each event at once, in order, with its haste", "[client]") {
+  Outbox outbox(/*returned_batch=*/3, kLong);
+  const auto sink = std::make_shared<TakingSink>();
+  outbox.SetSink(sink);
+
+  outbox.Return(5);
+  REQUIRE(outbox.Push(ProgressEvent(1), Haste::kWhenItLooks).ok());
+  REQUIRE(sink->taken.size() == 2);
+  CHECK(Ids(sink->taken[0].event) == std::vector<int64_t>{5});
+  CHECK(sink->taken[0].haste == Haste::kNow);
+  CHECK(sink->taken[1].event.progress().taken() == 1);
+  CHECK(sink->taken[1].haste == Haste::kWhenItLooks);
+
+  outbox.Interrupt();
+  outbox.Return(6);
+  CHECK(sink->taken.size() == 2);  // there is nobody to tell
+  outbox.Resume();
+  outbox.Return(7);
+  // 5 may have been lost with the old ring.
+  CHECK(Ids(sink->taken.back().event) == std::vector<int64_t>{5, 6, 7});
 }
 
 TEST_CASE("Outbox: returned steps leave as one event when it is full", "[client]") {

@@ -37,9 +37,12 @@ class RingSink final : public EventSink {
       const auto room = channel_->Flush();
       if (!room.ok()) channel_->Shutdown();
       if (!room.ok() || !*room) return false;
-      const auto event = outbox->TryTake();
-      if (!event.has_value()) return true;
-      channel_->Send(event->SerializeAsString()).IgnoreError();  // the next Flush repeats an error
+      const auto entry = outbox->TryTake();
+      if (!entry.has_value()) return true;
+      const auto haste =
+          entry->haste == Haste::kNow ? RingChannel::Haste::kNow : RingChannel::Haste::kWhenItLooks;
+      // The next Flush repeats an error.
+      channel_->Send(entry->event.SerializeAsString(), haste).IgnoreError();
     }
   }
 

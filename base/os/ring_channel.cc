@@ -1,12 +1,10 @@
 #include "base/os/ring_channel.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -19,9 +17,6 @@ namespace {
 
 constexpr size_t kSizeBytes = 4;
 constexpr size_t kPieceBytes = 16 << 10;  // of a long message, at a time
-
-// How long Wait only looks. To sleep and be woken takes this long again, twice.
-constexpr std::chrono::microseconds kLookFirst(20);
 
 std::string EncodeSize(size_t size) {
   std::string bytes;
@@ -61,7 +56,7 @@ RingChannel::RingChannel(MappedRegion memory, FileDescriptor socket, size_t capa
       writer_(memory_.data() + (end == End::kFirst ? 0 : memory_.size() / 2), capacity),
       reader_(memory_.data() + (end == End::kFirst ? memory_.size() / 2 : 0), capacity) {}
 
-absl::StatusOr<bool> RingChannel::Send(absl::string_view message) {
+absl::StatusOr<bool> RingChannel::Send(absl::string_view message, Haste haste) {
   if (message.size() > std::numeric_limits<uint32_t>::max()) {
     return absl::InvalidArgumentError(
         absl::StrCat("a message of ", message.size(), " bytes is too long for a ring"));
@@ -71,6 +66,7 @@ absl::StatusOr<bool> RingChannel::Send(absl::string_view message) {
   unsent_ = EncodeSize(message.size());
   unsent_.append(message.data(), message.size());
   unsent_at_ = 0;
+  haste_ = haste;
   RETURN_IF_ERROR(Flush().status());
   return true;
 }
@@ -80,10 +76,10 @@ absl::StatusOr<bool> RingChannel::Flush() {
     ASSIGN_OR_RETURN(const size_t written,
                      writer_.Write(absl::string_view(unsent_).substr(unsent_at_)));
     unsent_at_ += written;
-    if (written > 0) {
-      if (writer_.TakeReaderWaits()) WakePeer();
-      continue;
-    }
+    // A full ring has to be read, whatever is in it.
+    const bool wake = haste_ == Haste::kNow || written == 0;
+    if (wake && writer_.TakeReaderWaits()) WakePeer();
+    if (written > 0) continue;
     ASSIGN_OR_RETURN(const bool asked, writer_.AskForRoom());
     if (asked) return false;
   }
@@ -144,11 +140,6 @@ bool RingChannel::TakeWakeups() {
 
 void RingChannel::Wait(absl::Time deadline) {
   const SteadyDeadline until(deadline);
-  const auto start = std::chrono::steady_clock::now();
-  while (!peer_gone_ && std::chrono::steady_clock::now() - start < kLookFirst) {
-    if (reader_.HasBytes()) return;
-    ::sched_yield();  // who is to answer may need this CPU
-  }
   if (peer_gone_ || !AboutToWait()) return;
   pollfd polled = {socket_.get(), POLLIN, 0};
   if (::poll(&polled, 1, until.PollMillis()) > 0) TakeWakeups();

@@ -44,10 +44,14 @@ class RingChannel {
                                                              FileDescriptor socket, End end,
                                                              size_t message_bytes_max);
 
+  // Whether a sleeping peer is woken for a message, which is a system call, or finds it when it
+  // looks the next time.
+  enum class Haste { kNow, kWhenItLooks };
+
   // Takes `message` and writes it as far as there is room; what is left is kept and written by
   // Flush. False: not taken, since an earlier one is not written yet.
   // Errors: InvalidArgument above 4 GiB; DataLoss if the memory holds what cannot be.
-  absl::StatusOr<bool> Send(absl::string_view message);
+  absl::StatusOr<bool> Send(absl::string_view message, Haste haste = Haste::kNow);
 
   // Writes what is left. False: there is no room for all of it, and the peer has been asked to wake
   // this end when there is. Errors: as Send.
@@ -67,7 +71,8 @@ class RingChannel {
   bool peer_gone() const { return peer_gone_; }
 
   // Waits for a message, for room that was asked for, or for the end of the peer; returns early
-  // without harm. At first it only looks, for a few microseconds: an answer is often that close.
+  // without harm. It sleeps at once: to look for some microseconds first kept the CPU from the one
+  // that was to answer.
   void Wait(absl::Time deadline);
 
   // Nothing more comes from this end, which the peer notices; what was sent can be received.
@@ -92,6 +97,7 @@ class RingChannel {
   ByteRingWriter writer_;
   std::string unsent_;
   size_t unsent_at_ = 0;
+  Haste haste_ = Haste::kNow;  // of what is unsent
 
   // Receiving.
   ByteRingReader reader_;

@@ -122,6 +122,32 @@ TEST_CASE("RingChannel: who waits is woken by a message and by room", "[ring]") 
   CHECK(wrong == 0);
 }
 
+TEST_CASE("RingChannel: a message without haste wakes nobody, unless the ring is full", "[ring]") {
+  Pair pair(/*capacity=*/64);
+  const auto woken = [&pair] {
+    char byte;
+    return recv(pair.second->socket(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+  };
+  REQUIRE(pair.second->AboutToWait());
+
+  REQUIRE(pair.first->Send("later", RingChannel::Haste::kWhenItLooks).value());
+  CHECK(!woken());
+  SECTION("the next one does") {
+    REQUIRE(pair.first->Send("now").value());
+    CHECK(woken());
+    CHECK(Await(pair.second.get()) == "later");
+    CHECK(Await(pair.second.get()) == "now");
+  }
+  SECTION("who looks finds it") {
+    CHECK(!pair.second->AboutToWait());
+    CHECK(Await(pair.second.get()) == "later");
+  }
+  SECTION("a full ring") {
+    REQUIRE(pair.first->Send(std::string(60, 'x'), RingChannel::Haste::kWhenItLooks).value());
+    CHECK(woken());
+  }
+}
+
 TEST_CASE("RingChannel: a wait ends at its deadline", "[ring]") {
   Pair pair;
   pair.first->Wait(absl::Now() + absl::Milliseconds(5));

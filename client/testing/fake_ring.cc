@@ -14,6 +14,8 @@ namespace {
 
 constexpr size_t kRingBytes = 4096;  // small: a few steps fill it
 constexpr size_t kEventBytesMax = 1 << 20;
+// As odbd does, for what nobody wakes it for.
+constexpr absl::Duration kLookEvery = absl::Milliseconds(50);
 constexpr absl::Duration kPeerTimeout = absl::Seconds(5);
 
 }  // namespace
@@ -61,7 +63,7 @@ void FakeRing::Read() {
       continue;
     }
     if (channel_->peer_gone()) break;
-    channel_->Wait(absl::InfiniteFuture());
+    channel_->Wait(absl::Now() + kLookEvery);
     MutexLock lock(&mutex_);
     room_ = true;
     changed_.NotifyAll();

@@ -14,7 +14,7 @@
 namespace odb {
 namespace {
 
-// How often Stop's deadline is looked at.
+// How often Stop's deadline is looked at, and the rings for messages that are worth no wake-up.
 constexpr int kSliceMillis = 50;
 
 using Sessions = std::vector<std::unique_ptr<RingSession>>;

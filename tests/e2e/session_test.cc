@@ -152,10 +152,15 @@ TEST_CASE("session: a rank with fewer records idles and ends with the others", "
 
   const std::vector<Seen> ranks = TrainAll(fixture.daemon().socket(), 4, {});
 
-  // 3 records over 4 ranks: one rank has none, and idles at every step.
+  // 3 records over 4 ranks: one step, at which a rank idles. The plan says which.
   CheckCoverage(ranks, 3, 1);
-  CHECK(ranks[3].ids.empty());
-  CHECK(ranks[3].idle == static_cast<int64_t>(ranks[3].steps.size()));
+  int idlers = 0;
+  for (const Seen& seen : ranks) {
+    CHECK(seen.steps.size() == 1);
+    CHECK(seen.ids.size() == (seen.idle == 0 ? 1 : 0));
+    idlers += seen.idle > 0;
+  }
+  CHECK(idlers == 1);
 }
 
 TEST_CASE("session: a break at the same step everywhere starts the next epoch cleanly", "[e2e]") {

@@ -42,6 +42,13 @@ absl::StatusOr<ResumeState> ToResumeState(const RecordCodec& codec,
   return resume;
 }
 
+// What the machine decides from: a head without its samples, which only odbd needs, and checks.
+absl::StatusOr<Offer> DecodeHead(const RecordCodec& codec, absl::string_view record) {
+  Offer offer;
+  ASSIGN_OR_RETURN(offer.header, codec.DecodeOfferHead(record));
+  return offer;
+}
+
 // Splits `table` into records of `size` bytes. Sets `refused` to the rank whose record is none.
 template <typename Decode>
 absl::StatusOr<ExchangeTable> DecodeTable(absl::string_view table, size_t size, Rank* refused,
@@ -91,8 +98,9 @@ void AlignmentDriver::HandleAll() {
     if (status_.ok()) status_ = status;
     more = !over_ && !events_.empty();
     handling_ = more;
+    // A timer that is put off need not wake anybody: Run looks again when the earlier one is due.
     const bool earlier = timer_ < wake_;
-    wake_ = timer_;
+    next_ = timer_;
     if (!more && (over_ || earlier || std::exchange(due_, false))) changed_.NotifyAll();
   }
 }
@@ -110,10 +118,11 @@ absl::Status AlignmentDriver::Run() {
     {
       MutexLock lock(&mutex_);
       while (!over_) {
-        const bool due = clock_->Now() >= wake_;
+        const bool due = clock_->Now() >= next_;
         if (due && !handling_) break;
         due_ = due;
-        changed_.WaitUntil(&mutex_, due ? absl::InfiniteFuture() : wake_);
+        wake_ = due ? absl::InfiniteFuture() : next_;
+        changed_.WaitUntil(&mutex_, wake_);
       }
       if (over_) break;
       handling_ = true;
@@ -194,7 +203,8 @@ absl::Status AlignmentDriver::SetUp(const v1::AlignerSetup& setup) {
     return absl::OkStatus();
   }
   machine_.emplace(options);
-  worker_ = MeshWorker::Start(*std::move(transport), [this](auto done) { Push(std::move(done)); });
+  worker_ =
+      MeshWorker::Start(*std::move(transport), link_, [this](auto done) { Push(std::move(done)); });
   return absl::OkStatus();
 }
 
@@ -209,7 +219,7 @@ absl::Status AlignmentDriver::OpenMesh(const v1::OpenGeneration& open) {
   // Says at once that this process is alive: connecting the mesh may take long.
   v1::AlignerEvent alive;
   alive.mutable_waiting();
-  Send(alive);
+  Send(std::move(alive));
   MeshSpec mesh{generation, {open.node_of_rank().begin(), open.node_of_rank().end()}};
   worker_->Open(std::move(mesh), clock_->Now() + std::max(exchange_timeout_, kOpenTimeoutMin));
   return absl::OkStatus();
@@ -239,7 +249,7 @@ void AlignmentDriver::HandleMesh(MeshOpened opened) {
     ready->set_generation(generation_.value());
     ready->set_interface(result.address.interface);
     ready->set_address(result.address.address);
-    Send(event);
+    Send(std::move(event));
     Carry(machine_->OnGeneration(clock_->Now(), generation_, std::move(resume_)));
   } else if (IsFinal(result.status)) {
     std::vector<Rank> culprits;
@@ -267,9 +277,9 @@ void AlignmentDriver::HandleExchange(Exchanged exchanged) {
                           [this](absl::string_view row) { return codec_->DecodeResync(row); });
       break;
     case ExchangeKind::kOffer:
-      offers_ = result.table;
-      table = DecodeTable(result.table, codec_->sizes().offer, &refused,
-                          [this](absl::string_view row) { return codec_->DecodeOffer(row); });
+      offers_ = std::move(exchanged.result.table);
+      table = DecodeTable(offers_, codec_->sizes().offer, &refused,
+                          [this](absl::string_view row) { return DecodeHead(*codec_, row); });
       break;
     case ExchangeKind::kConfirm:
       table = DecodeTable(result.table, codec_->sizes().confirm, &refused,
@@ -311,8 +321,8 @@ void AlignmentDriver::CarryOne(const DeliverGathered& effect) {
   gathered->set_generation(effect.generation.value());
   gathered->set_round(effect.round.value());
   gathered->set_abandon(effect.decision == DecisionKind::kAbandon);
-  gathered->set_table(offers_);
-  Send(event);
+  gathered->set_table(std::move(offers_));
+  Send(std::move(event));
 }
 
 void AlignmentDriver::CarryOne(const ReleaseRound& effect) {
@@ -321,7 +331,7 @@ void AlignmentDriver::CarryOne(const ReleaseRound& effect) {
   released->set_generation(effect.generation.value());
   released->set_round(effect.round.value());
   released->set_abandon(effect.decision == DecisionKind::kAbandon);
-  Send(event);
+  Send(std::move(event));
 }
 
 void AlignmentDriver::CarryOne(const ReportWaiting& effect) {
@@ -334,7 +344,7 @@ void AlignmentDriver::CarryOne(const ReportWaiting& effect) {
     wait->set_reason(absl::StrFormat("%s (%.1f s)", DescribeWait(entry.who),
                                      absl::ToDoubleSeconds(now - entry.since)));
   }
-  Send(event);
+  Send(std::move(event));
 }
 
 void AlignmentDriver::CarryOne(const SetTimer& effect) { timer_ = effect.at; }
@@ -347,8 +357,8 @@ void AlignmentDriver::CarryOne(const RequestNewGeneration& effect) {
   SendMeshFailure(effect.broken, effect.reason, effect.suspected);
 }
 
-void AlignmentDriver::Send(const v1::AlignerEvent& event) {
-  if (!link_->Send(event)) finished_ = true;
+void AlignmentDriver::Send(v1::AlignerEvent event) {
+  if (!link_->Send(std::move(event))) finished_ = true;
 }
 
 void AlignmentDriver::SendFailure(const absl::Status& status, const std::vector<Rank>& culprits) {
@@ -358,7 +368,7 @@ void AlignmentDriver::SendFailure(const absl::Status& status, const std::vector<
   failure->set_code(static_cast<int32_t>(status.code()));
   failure->set_message(std::string(status.message()));
   for (const Rank rank : culprits) failure->add_culprits(static_cast<int32_t>(rank.value()));
-  Send(event);
+  Send(std::move(event));
 }
 
 void AlignmentDriver::SendMeshFailure(Generation generation, const std::string& reason,
@@ -369,7 +379,7 @@ void AlignmentDriver::SendMeshFailure(Generation generation, const std::string& 
   failure->set_generation(generation.value());
   failure->set_reason(reason);
   failure->set_suspect(suspect.has_value() ? static_cast<int32_t>(suspect->value()) : -1);
-  Send(event);
+  Send(std::move(event));
 }
 
 }  // namespace odb

@@ -21,12 +21,12 @@
 
 namespace odb {
 
-// The way to odbd: one ordered stream. Threads: called by the driver's thread only.
-class OdbdLink {
+// The way to odbd: one ordered connection. As an idler it reads what odbd says and gives it to the
+// driver. Threads: Send is called by one thread at a time.
+class OdbdLink : public MeshIdler {
  public:
-  virtual ~OdbdLink() = default;
-  // False: the stream has ended.
-  virtual bool Send(const v1::AlignerEvent& event) = 0;
+  // False: the connection has ended.
+  virtual bool Send(v1::AlignerEvent event) = 0;
 };
 
 // Makes the transport that a setup asks for. Errors: those of the setup's options.
@@ -44,9 +44,9 @@ using TransportFactory = std::function<absl::StatusOr<std::unique_ptr<Transport>
 // on. What comes while one is handled is left to the thread that handles it.
 //
 // Ownership: `link` and `clock` must outlive it. Threads: one runs Run; OnCommand and
-// OnStreamEnd may come from any other, the mesh worker's is one of them. Errors: what ends the job
-// goes to odbd as AlignmentFailure, what ends a mesh as MeshFailure; Run returns InvalidArgument
-// for a command that makes no sense.
+// OnStreamEnd may come from any other, the mesh worker's is one of them, and brings most. Errors:
+// what ends the job goes to odbd as AlignmentFailure, what ends a mesh as MeshFailure; Run returns
+// InvalidArgument for a command that makes no sense.
 class AlignmentDriver {
  public:
   AlignmentDriver(OdbdLink* link, TransportFactory create_transport, Clock* clock)
@@ -88,7 +88,7 @@ class AlignmentDriver {
   void CarryOne(const Fail& effect);
   void CarryOne(const RequestNewGeneration& effect);
 
-  void Send(const v1::AlignerEvent& event);
+  void Send(v1::AlignerEvent event);
   void SendFailure(const absl::Status& status, const std::vector<Rank>& culprits);
   void SendMeshFailure(Generation generation, const std::string& reason,
                        std::optional<Rank> suspect);
@@ -113,7 +113,8 @@ class AlignmentDriver {
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
   bool handling_ ABSL_GUARDED_BY(mutex_) = false;                     // a thread does
   bool over_ ABSL_GUARDED_BY(mutex_) = false;                         // finished_, for the others
-  absl::Time wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // timer_, for the others
+  absl::Time next_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // timer_, for the others
+  absl::Time wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // until then Run waits
   bool due_ ABSL_GUARDED_BY(mutex_) = false;                          // Run waits for its turn
   absl::Status status_ ABSL_GUARDED_BY(mutex_);                       // of Run
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "aligner/transport/in_memory_transport.h"
@@ -21,9 +22,30 @@ RecordSizes Sizes() {
   return {sizes.resync, sizes.offer, sizes.confirm};
 }
 
+// An idler that has nothing to read: the tests bring commands on threads of their own.
+class QuietLink : public OdbdLink {
+ public:
+  void Idle() override {
+    MutexLock lock(&idle_mutex_);
+    while (!std::exchange(woken_, false)) idle_changed_.Wait(&idle_mutex_);
+  }
+  void Wake() override {
+    MutexLock lock(&idle_mutex_);
+    woken_ = true;
+    idle_changed_.NotifyAll();
+  }
+  void OnCallBegin() override {}
+  void OnCallEnd() override {}
+
+ private:
+  Mutex idle_mutex_;  // guards all below
+  CondVar idle_changed_;
+  bool woken_ ABSL_GUARDED_BY(idle_mutex_) = false;
+};
+
 // odbd as one driver sees it: keeps what effects.h asks odbd to keep, answers tables with a digest
 // of their ids, and goes on until kRounds rounds are released.
-class FakeOdbd final : public OdbdLink {
+class FakeOdbd final : public QuietLink {
  public:
   FakeOdbd(int rank, int world_size, InMemoryNetwork* network)
       : rank_(rank),
@@ -72,7 +94,7 @@ class FakeOdbd final : public OdbdLink {
     if (offer.has_value()) driver_.OnCommand(*offer);
   }
 
-  bool Send(const v1::AlignerEvent& event) override {
+  bool Send(v1::AlignerEvent event) override {
     MutexLock lock(&mutex_);
     changed_.NotifyAll();
     if (event.has_gathered() && event.gathered().generation() == generation_) {
@@ -291,9 +313,9 @@ class NotingTransport final : public Transport {
 };
 
 // Ends the driver as soon as its mesh stands.
-class QuittingLink final : public OdbdLink {
+class QuittingLink final : public QuietLink {
  public:
-  bool Send(const v1::AlignerEvent& event) override { return !event.has_mesh_ready(); }
+  bool Send(v1::AlignerEvent event) override { return !event.has_mesh_ready(); }
 };
 
 TEST_CASE("AlignmentDriver: the nodes of the ranks reach the transport", "[aligner][driver]") {

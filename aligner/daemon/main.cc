@@ -1,6 +1,5 @@
 // odb-aligner: speaks for one rank of one job on the mesh of the ranks, and to its odbd over the
-// Unix socket. Started and replaced by odbd; holds nothing that would be missed.
-#include <grpcpp/grpcpp.h>
+// socket that it got from it. Started and replaced by odbd; holds nothing that would be missed.
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
@@ -12,16 +11,18 @@
 #include <string>
 
 #include "aligner/daemon/alignment_driver.h"
+#include "aligner/daemon/odbd_line.h"
 #include "aligner/transport/gloo/gloo_transport.h"
 #include "aligner/transport/gloo/interface.h"
 #include "aligner/transport/rendezvous_client.h"
 #include "aligner/transport/topology.h"
 #include "base/clock.h"
+#include "base/os/file_descriptor.h"
 #include "base/os/lifeline.h"
 #include "base/os/signals.h"
-#include "base/os/thread.h"
 #include "base/status_macros.h"
-#include "proto/odb/v1/alignment.grpc.pb.h"
+#include "proto/odb/v1/alignment.pb.h"
+#include "proto/wire/record_codec.h"
 
 namespace odb {
 namespace {
@@ -31,21 +32,10 @@ constexpr int kExitUnavailable = 69;
 constexpr int kExitInternal = 70;
 
 struct Flags {
-  std::string socket;
+  int connection = -1;
   uint64_t job = 0;
   int rank = -1;
   std::string log_level = "info";
-};
-
-using Stream = grpc::ClientReaderWriter<v1::AlignerEvent, v1::AlignerCommand>;
-
-class StreamLink final : public OdbdLink {
- public:
-  explicit StreamLink(Stream* stream) : stream_(stream) {}
-  bool Send(const v1::AlignerEvent& event) override { return stream_->Write(event); }
-
- private:
-  Stream* const stream_;
 };
 
 // A Gloo transport and the store that it finds its peers in.
@@ -93,42 +83,31 @@ absl::StatusOr<std::unique_ptr<Transport>> CreateTransport(const v1::AlignerSetu
 }
 
 int RunAligner(const Flags& flags) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  arguments.SetMaxReceiveMessageSize(-1);
-  arguments.SetMaxSendMessageSize(-1);
-  const auto channel = grpc::CreateCustomChannel("unix:" + flags.socket,
-                                                 grpc::InsecureChannelCredentials(), arguments);
-  const auto stub = v1::AlignmentService::NewStub(channel);
-  grpc::ClientContext context;
-  const std::unique_ptr<Stream> stream = stub->Align(&context);
-
+  auto line = OdbdLine::Start(FileDescriptor(flags.connection));
+  if (!line.ok()) {
+    spdlog::error("{}", std::string(line.status().message()));
+    return kExitInternal;
+  }
   v1::AlignerEvent hello;
   hello.mutable_hello()->set_wire_version(kWireVersion);
   hello.mutable_hello()->set_job(flags.job);
   hello.mutable_hello()->set_rank(flags.rank);
   hello.mutable_hello()->set_pid(getpid());
-  stream->Write(hello);
+  (*line)->Send(std::move(hello));
 
   RealClock clock;
-  StreamLink link(stream.get());
-  AlignmentDriver driver(&link, CreateTransport, &clock);
-  Thread reader("align-read", [&] {
-    v1::AlignerCommand command;
-    while (stream->Read(&command)) driver.OnCommand(std::move(command));
-    driver.OnStreamEnd();
-  });
+  AlignmentDriver driver(line->get(), CreateTransport, &clock);
+  (*line)->Open(&driver);
   const absl::Status status = driver.Run();
-  context.TryCancel();  // ends the reader
-  reader.Join();
-  const grpc::Status end = stream->Finish();
+  (*line)->Close();
   if (!status.ok()) {
     spdlog::error("{}", std::string(status.message()));
     return kExitInternal;
   }
-  if (end.ok() || end.error_code() == grpc::StatusCode::CANCELLED) return 0;
-  spdlog::error("odbd at {}: {}", flags.socket, end.error_message());
-  return kExitUnavailable;
+  const absl::Status end = (*line)->end();
+  if (end.ok()) return 0;
+  spdlog::error("the connection to odbd has ended: {}", std::string(end.message()));
+  return absl::IsUnavailable(end) ? kExitUnavailable : kExitInternal;
 }
 
 }  // namespace
@@ -138,7 +117,9 @@ int main(int argc, char** argv) {
   odb::IgnoreSigpipe();
   odb::Flags flags;
   CLI::App app("One rank's end of the exchange between ranks. Started by odbd.", "odb-aligner");
-  app.add_option("--socket", flags.socket, "Unix socket of odbd")->required();
+  app.add_option("--connection", flags.connection,
+                 "number of the socket that odbd left open for it")
+      ->required();
   app.add_option("--job", flags.job, "odbd's number of the job")->required();
   app.add_option("--rank", flags.rank, "data-parallel rank")->required();
   app.add_option("--log-level", flags.log_level, "debug | info | warn | error");

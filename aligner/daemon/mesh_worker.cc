@@ -1,11 +1,14 @@
 #include "aligner/daemon/mesh_worker.h"
 
 #include <limits>
+#include <optional>
 
 namespace odb {
 
-std::unique_ptr<MeshWorker> MeshWorker::Start(std::unique_ptr<Transport> transport, Done on_done) {
-  std::unique_ptr<MeshWorker> worker(new MeshWorker(std::move(transport), std::move(on_done)));
+std::unique_ptr<MeshWorker> MeshWorker::Start(std::unique_ptr<Transport> transport,
+                                              MeshIdler* idler, Done on_done) {
+  std::unique_ptr<MeshWorker> worker(
+      new MeshWorker(std::move(transport), idler, std::move(on_done)));
   MeshWorker* const self = worker.get();
   worker->thread_ = Thread("mesh", [self] { self->Run(); });
   return worker;
@@ -16,8 +19,8 @@ MeshWorker::~MeshWorker() {
     MutexLock lock(&mutex_);
     stopping_ = true;
     calls_.clear();
-    changed_.NotifyAll();
   }
+  idler_->Wake();
   transport_->Interrupt(Generation(std::numeric_limits<int64_t>::max()));
   thread_.Join();
 }
@@ -38,34 +41,52 @@ void MeshWorker::Close(Generation generation) {
 }
 
 void MeshWorker::Push(Call call) {
-  MutexLock lock(&mutex_);
-  calls_.push_back(std::move(call));
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    calls_.push_back(std::move(call));
+    if (own_thread_ == std::this_thread::get_id()) return;  // looks for it next
+  }
+  idler_->Wake();
 }
 
 void MeshWorker::Run() {
+  {
+    MutexLock lock(&mutex_);
+    own_thread_ = std::this_thread::get_id();
+  }
   while (true) {
-    Call call;
+    std::optional<Call> call;
     {
       MutexLock lock(&mutex_);
-      while (!stopping_ && calls_.empty()) changed_.Wait(&mutex_);
       if (stopping_) break;
-      call = std::move(calls_.front());
-      calls_.pop_front();
+      if (!calls_.empty()) {
+        call = std::move(calls_.front());
+        calls_.pop_front();
+      }
     }
-    Execute(call);
+    if (call.has_value()) {
+      Execute(*call);
+    } else {
+      idler_->Idle();
+    }
   }
   transport_->Close();
 }
 
 void MeshWorker::Execute(const Call& call) {
+  idler_->OnCallBegin();
   if (const auto* open = std::get_if<OpenCall>(&call)) {
-    on_done_(MeshOpened{open->mesh.generation, transport_->Open(open->mesh, open->deadline)});
+    MeshOpened opened{open->mesh.generation, transport_->Open(open->mesh, open->deadline)};
+    idler_->OnCallEnd();
+    on_done_(std::move(opened));
   } else if (const auto* exchange = std::get_if<ExchangeCall>(&call)) {
-    on_done_(Exchanged{exchange->id, exchange->kind,
-                       transport_->Exchange(exchange->kind, exchange->record, exchange->deadline)});
+    Exchanged exchanged{exchange->id, exchange->kind,
+                        transport_->Exchange(exchange->kind, exchange->record, exchange->deadline)};
+    idler_->OnCallEnd();
+    on_done_(std::move(exchanged));
   } else {
     transport_->Close();
+    idler_->OnCallEnd();
   }
 }
 

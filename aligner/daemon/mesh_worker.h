@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -26,16 +27,31 @@ struct Exchanged {
   ExchangeResult result;
 };
 
+// What the thread of a MeshWorker does while it has no call to run.
+class MeshIdler {
+ public:
+  virtual ~MeshIdler() = default;
+  // Returns after Wake, which may have come before; or earlier. May bring about calls.
+  virtual void Idle() = 0;
+  virtual void Wake() = 0;  // from any thread
+  // Around each call that blocks: somebody else has to look after things meanwhile.
+  virtual void OnCallBegin() = 0;
+  virtual void OnCallEnd() = 0;
+};
+
 // Runs the blocking calls of a Transport on a thread of its own, in the order asked for, so that
-// the driver sees odbd's commands meanwhile.
+// odbd's commands are seen meanwhile. Between calls the thread waits in the idler, which reads
+// these commands: the one that leads to an exchange wakes no other thread.
 //
-// Ownership: owns the transport. `on_done` is called on the worker's thread, under no lock, and may
-// call the methods, but not destroy the worker. Threads: thread-safe. Errors: in the results.
+// Ownership: owns the transport; `idler` must outlive it. `on_done` is called on the worker's
+// thread, under no lock, and may call the methods, but not destroy the worker. Threads:
+// thread-safe. Errors: in the results.
 class MeshWorker {
  public:
   using Done = std::function<void(std::variant<MeshOpened, Exchanged>)>;
 
-  static std::unique_ptr<MeshWorker> Start(std::unique_ptr<Transport> transport, Done on_done);
+  static std::unique_ptr<MeshWorker> Start(std::unique_ptr<Transport> transport, MeshIdler* idler,
+                                           Done on_done);
   // Interrupts what runs, closes the mesh and joins the thread.
   ~MeshWorker();
 
@@ -59,17 +75,18 @@ class MeshWorker {
   struct CloseCall {};
   using Call = std::variant<OpenCall, ExchangeCall, CloseCall>;
 
-  MeshWorker(std::unique_ptr<Transport> transport, Done on_done)
-      : transport_(std::move(transport)), on_done_(std::move(on_done)) {}
+  MeshWorker(std::unique_ptr<Transport> transport, MeshIdler* idler, Done on_done)
+      : transport_(std::move(transport)), idler_(idler), on_done_(std::move(on_done)) {}
   void Run();
   void Execute(const Call& call);
   void Push(Call call);
 
   const std::unique_ptr<Transport> transport_;
+  MeshIdler* const idler_;
   const Done on_done_;
 
-  Mutex mutex_;  // guards all below
-  CondVar changed_;
+  Mutex mutex_;                                         // guards all below
+  std::thread::id own_thread_ ABSL_GUARDED_BY(mutex_);  // once it runs
   std::deque<Call> calls_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

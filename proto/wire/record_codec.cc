@@ -1,6 +1,6 @@
 #include "proto/wire/record_codec.h"
 
-#include <type_traits>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -22,21 +22,27 @@ static_assert(sizeof(SampleShape) == 32, "SampleShape has changed, and the wire 
 constexpr uint8_t kResyncKind = 2;
 constexpr uint8_t kConfirmKind = 3;
 
+// Every round encodes and decodes all samples on all ranks, so a value is one move.
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is little endian");
+
+template <typename T>
+void Put(char* bytes, size_t offset, T value) {
+  std::memcpy(bytes + offset, &value, sizeof value);
+}
 template <typename T>
 void Put(std::string* bytes, size_t offset, T value) {
-  const auto bits = static_cast<std::make_unsigned_t<T>>(value);
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    (*bytes)[offset + i] = static_cast<char>(static_cast<uint64_t>(bits) >> (8 * i));
-  }
+  Put(&(*bytes)[0], offset, value);
 }
 
 template <typename T>
+T Get(const char* bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes + offset, sizeof value);
+  return value;
+}
+template <typename T>
 T Get(absl::string_view bytes, size_t offset) {
-  uint64_t bits = 0;
-  for (size_t i = 0; i < sizeof(T); ++i) {
-    bits |= static_cast<uint64_t>(static_cast<uint8_t>(bytes[offset + i])) << (8 * i);
-  }
-  return static_cast<T>(static_cast<std::make_unsigned_t<T>>(bits));
+  return Get<T>(bytes.data(), offset);
 }
 
 absl::string_view KindName(uint8_t kind) {
@@ -74,6 +80,11 @@ absl::Status CheckNotNegative(absl::string_view what, int64_t value) {
 }
 
 absl::Status CheckZero(absl::string_view bytes, size_t begin, size_t end) {
+  // All equal to the one before, and the first is zero.
+  const char* const first = bytes.data() + begin;
+  if (begin == end || (*first == 0 && std::memcmp(first, first + 1, end - begin - 1) == 0)) {
+    return absl::OkStatus();
+  }
   for (size_t i = begin; i < end; ++i) {
     if (bytes[i] == 0) continue;
     return absl::InvalidArgumentError(absl::StrCat("byte ", i,
@@ -105,22 +116,38 @@ absl::Status CheckHead(const OfferHeader& head, size_t num_samples) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SampleShape> GetSample(absl::string_view bytes, size_t offset) {
+void PutSample(const SampleShape& sample, char* bytes) {
+  Put<int32_t>(bytes, 0, sample.length);
+  Put<int32_t>(bytes, 4, sample.loss_tokens);
+  Put<int32_t>(bytes, 8, sample.vision_load);
+  Put<uint32_t>(bytes, 12,
+                static_cast<uint32_t>(sample.waited_rounds) | (sample.alone ? kAloneBit : 0));
+  Put<uint64_t>(bytes, 16, sample.id_hash);
+}
+
+SampleShape GetSample(const char* bytes) {
   SampleShape sample;
-  sample.length = Get<int32_t>(bytes, offset);
-  sample.loss_tokens = Get<int32_t>(bytes, offset + 4);
-  sample.vision_load = Get<int32_t>(bytes, offset + 8);
-  const auto waited = Get<uint32_t>(bytes, offset + 12);
+  sample.length = Get<int32_t>(bytes, 0);
+  sample.loss_tokens = Get<int32_t>(bytes, 4);
+  sample.vision_load = Get<int32_t>(bytes, 8);
+  const auto waited = Get<uint32_t>(bytes, 12);
   sample.waited_rounds = static_cast<int32_t>(waited & ~kAloneBit);
   sample.alone = (waited & kAloneBit) != 0;
-  sample.id_hash = Get<uint64_t>(bytes, offset + 16);
+  sample.id_hash = Get<uint64_t>(bytes, 16);
+  return sample;
+}
+
+bool IsValid(const SampleShape& sample) {
+  return sample.length >= 1 && sample.loss_tokens >= 0 && sample.vision_load >= 0;
+}
+
+absl::Status CheckSample(const SampleShape& sample) {
   if (sample.length < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("length of a sample must be >= 1, got ", sample.length));
   }
   RETURN_IF_ERROR(CheckNotNegative("loss_tokens of a sample", sample.loss_tokens));
-  RETURN_IF_ERROR(CheckNotNegative("vision_load of a sample", sample.vision_load));
-  return sample;
+  return CheckNotNegative("vision_load of a sample", sample.vision_load);
 }
 
 }  // namespace
@@ -162,20 +189,15 @@ std::string RecordCodec::EncodeOffer(const Offer& offer) const {
   Put<uint64_t>(&bytes, 80, head.plan_digest);
   Put<uint32_t>(&bytes, 88, static_cast<uint32_t>(offer.window.size()));
   Put<uint32_t>(&bytes, 92, static_cast<uint32_t>(window_max_));
-  size_t offset = kOfferHeadBytes;
+  char* at = &bytes[0] + kOfferHeadBytes;
   for (const SampleShape& sample : offer.window) {
-    Put<int32_t>(&bytes, offset, sample.length);
-    Put<int32_t>(&bytes, offset + 4, sample.loss_tokens);
-    Put<int32_t>(&bytes, offset + 8, sample.vision_load);
-    Put<uint32_t>(&bytes, offset + 12,
-                  static_cast<uint32_t>(sample.waited_rounds) | (sample.alone ? kAloneBit : 0));
-    Put<uint64_t>(&bytes, offset + 16, sample.id_hash);
-    offset += kSampleBytes;
+    PutSample(sample, at);
+    at += kSampleBytes;
   }
   return bytes;
 }
 
-absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
+absl::StatusOr<OfferHeader> RecordCodec::DecodeOfferHead(absl::string_view bytes) const {
   RETURN_IF_ERROR(CheckFrame(bytes, OfferRecordBytes(window_max_), kOfferKind));
   RETURN_IF_ERROR(CheckRange("window_max", Get<uint32_t>(bytes, 92), window_max_, window_max_));
   RETURN_IF_ERROR(CheckRange("the number of samples", Get<uint32_t>(bytes, 88), 0, window_max_));
@@ -183,8 +205,7 @@ absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
   RETURN_IF_ERROR(CheckRange("not_ready_reason", Get<uint8_t>(bytes, 6), 0, 5));
   RETURN_IF_ERROR(CheckRange("closing_reason", Get<uint8_t>(bytes, 7), 0, 5));
   RETURN_IF_ERROR(CheckRange("waiting", Get<uint32_t>(bytes, 8), 0, 1));
-  Offer offer;
-  OfferHeader& head = offer.header;
+  OfferHeader head;
   head.wire_version = Get<uint32_t>(bytes, 0);
   head.state = static_cast<OfferState>(Get<uint8_t>(bytes, 5));
   head.not_ready_reason = static_cast<NotReadyReason>(Get<uint8_t>(bytes, 6));
@@ -201,13 +222,20 @@ absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
   head.unread = Get<int64_t>(bytes, 96);
   head.config_digest = Get<uint64_t>(bytes, 72);
   head.plan_digest = Get<uint64_t>(bytes, 80);
+  RETURN_IF_ERROR(CheckHead(head, Get<uint32_t>(bytes, 88)));
+  return head;
+}
+
+absl::StatusOr<Offer> RecordCodec::DecodeOffer(absl::string_view bytes) const {
+  Offer offer;
+  ASSIGN_OR_RETURN(offer.header, DecodeOfferHead(bytes));
   const size_t num_samples = Get<uint32_t>(bytes, 88);
-  RETURN_IF_ERROR(CheckHead(head, num_samples));
-  offer.window.reserve(num_samples);
-  for (size_t i = 0; i < num_samples; ++i) {
-    ASSIGN_OR_RETURN(const SampleShape sample,
-                     GetSample(bytes, kOfferHeadBytes + i * kSampleBytes));
-    offer.window.push_back(sample);
+  offer.window.resize(num_samples);
+  const char* at = bytes.data() + kOfferHeadBytes;
+  for (SampleShape& sample : offer.window) {
+    sample = GetSample(at);
+    if (!IsValid(sample)) return CheckSample(sample);
+    at += kSampleBytes;
   }
   RETURN_IF_ERROR(CheckZero(bytes, kOfferHeadBytes + num_samples * kSampleBytes, bytes.size()));
   return offer;

@@ -56,6 +56,8 @@ class RecordCodec {
   std::string EncodeConfirm(const ConfirmRecord& record) const;
 
   absl::StatusOr<Offer> DecodeOffer(absl::string_view bytes) const;
+  // All but the samples, which are neither read nor checked.
+  absl::StatusOr<OfferHeader> DecodeOfferHead(absl::string_view bytes) const;
   absl::StatusOr<ResyncRecord> DecodeResync(absl::string_view bytes) const;
   absl::StatusOr<ConfirmRecord> DecodeConfirm(absl::string_view bytes) const;
 

@@ -90,6 +90,11 @@ TEST_CASE("RecordCodec: every offer comes back as it was, in one size", "[wire]"
   const absl::StatusOr<Offer> decoded = codec.DecodeOffer(bytes);
   REQUIRE(decoded.ok());
   CheckSame(*decoded, offer);
+  Offer head_only = offer;
+  head_only.window.clear();
+  const absl::StatusOr<OfferHeader> head = codec.DecodeOfferHead(bytes);
+  REQUIRE(head.ok());
+  CheckSame(Offer{*head, {}}, head_only);
 }
 
 TEST_CASE("RecordCodec: bytes are little endian at the documented offsets", "[wire]") {

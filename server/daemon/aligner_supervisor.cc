@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/os/command.h"
 #include "base/os/timed_io.h"
+#include "base/os/unix_socket.h"
 #include "base/status_macros.h"
 
 namespace odb {
@@ -98,7 +99,10 @@ void AlignerSupervisor::Run() {
       Stop();
       hooks_.on_failed(status);
     }
-    if (!failed) KillSilent();
+    if (!failed) {
+      KillSilent(hooks_.silent_ranks());
+      KillSilent(hooks_.late_ranks());
+    }
     KillLate();
     WaitForChange();
   }
@@ -171,11 +175,13 @@ absl::Status AlignerSupervisor::StartDue() {
     }
   }
   for (const Rank rank : due) {
+    ASSIGN_OR_RETURN(SocketPair ends, CreateSocketPair());
     Command command;
-    command.arguments = {options_.aligner_path, "--socket=" + options_.socket_path,
+    command.arguments = {options_.aligner_path, absl::StrCat("--connection=", ends.second.get()),
                          absl::StrCat("--job=", options_.job),
                          absl::StrCat("--rank=", rank.value()),
                          "--log-level=" + options_.log_level};
+    command.inherited_fds = {ends.second.get()};
     auto process = spawner_->Spawn(command);
     if (absl::IsNotFound(process.status()) || absl::IsPermissionDenied(process.status())) {
       return absl::Status(process.status().code(), absl::StrCat("odb-aligner cannot be started: ",
@@ -187,14 +193,17 @@ absl::Status AlignerSupervisor::StartDue() {
                                           " did not start: ", process.status().message())));
       continue;
     }
-    MutexLock lock(&mutex_);
-    aligners_[rank].process = *std::move(process);
+    {
+      MutexLock lock(&mutex_);
+      aligners_[rank].process = *std::move(process);
+    }
+    RETURN_IF_ERROR(hooks_.on_started(rank, std::move(ends.first)));
   }
   return absl::OkStatus();
 }
 
-void AlignerSupervisor::KillSilent() {
-  for (const Rank rank : hooks_.silent_ranks()) {
+void AlignerSupervisor::KillSilent(const std::vector<Rank>& ranks) {
+  for (const Rank rank : ranks) {
     pid_t pid = 0;
     {
       MutexLock lock(&mutex_);

@@ -14,6 +14,7 @@
 #include "base/ids.h"
 #include "base/os/child_process.h"
 #include "base/os/event_fd.h"
+#include "base/os/file_descriptor.h"
 #include "base/os/mutex.h"
 #include "base/os/spawner.h"
 #include "base/os/thread.h"
@@ -38,15 +39,19 @@ class AlignerSupervisor {
 
   struct Options {
     std::string aligner_path;
-    std::string socket_path;
     std::string log_level;
     uint64_t job = 0;
     int restarts_max = 10;
   };
   struct Hooks {
-    std::function<RoundId()> last_completed;          // of this node's ranks
-    std::function<std::vector<Rank>()> silent_ranks;  // whose aligners are to be killed
-    std::function<absl::Status()> check;              // asked now and then: the job's error, or OK
+    // odbd's end of the connection to an aligner that was just started; the job's error, or OK.
+    std::function<absl::Status(Rank, FileDescriptor)> on_started;
+    std::function<RoundId()> last_completed;  // of this node's ranks
+    // Whose aligners are to be killed: they owe a sign (and the next one starts only when this says
+    // so no more), or are late with their first word or their end.
+    std::function<std::vector<Rank>()> silent_ranks;
+    std::function<std::vector<Rank>()> late_ranks;
+    std::function<absl::Status()> check;  // asked now and then: the job's error, or OK
     std::function<void(const absl::Status&)> on_failed;
   };
 
@@ -85,7 +90,7 @@ class AlignerSupervisor {
   absl::Status ReapEnded();
   absl::Status StartDue();
   absl::Status CountFailure(Rank rank, const std::string& what);
-  void KillSilent();
+  void KillSilent(const std::vector<Rank>& ranks);
   void KillLate();
   bool AllEndedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForChange();

@@ -27,6 +27,41 @@ std::string MakeIdleProgram(const TempDirectory& directory) {
   return path;
 }
 
+// Hooks with nothing to say; connections are dropped.
+AlignerSupervisor::Hooks QuietHooks() {
+  AlignerSupervisor::Hooks hooks;
+  hooks.on_started = [](Rank, FileDescriptor) { return absl::OkStatus(); };
+  hooks.last_completed = [] { return RoundId(); };
+  hooks.silent_ranks = [] { return std::vector<Rank>(); };
+  hooks.late_ranks = [] { return std::vector<Rank>(); };
+  hooks.check = [] { return absl::OkStatus(); };
+  hooks.on_failed = [](const absl::Status&) {};
+  return hooks;
+}
+
+TEST_CASE("AlignerSupervisor: a late aligner is replaced, however long it is late", "[alignment]") {
+  auto directory = TempDirectory::Create("/tmp", "odb");
+  REQUIRE(directory.status() == absl::OkStatus());
+  auto spawner = Spawner::Start({});
+  REQUIRE(spawner.status() == absl::OkStatus());
+  std::atomic<int> started{0};
+  AlignerSupervisor::Options options;
+  options.aligner_path = MakeIdleProgram(*directory);
+  AlignerSupervisor::Hooks hooks = QuietHooks();
+  hooks.on_started = [&](Rank rank, FileDescriptor socket) {
+    started += rank == kRank && socket.valid();
+    return absl::OkStatus();
+  };
+  hooks.late_ranks = [&] { return std::vector<Rank>(started == 1 ? 1 : 0, kRank); };
+  auto supervisor = AlignerSupervisor::Start(options, hooks, spawner->get());
+  REQUIRE(supervisor.status() == absl::OkStatus());
+
+  (*supervisor)->Add(kRank);
+
+  CHECK(WaitUntil([&] { return started == 2; }, Soon()));
+  CHECK((*supervisor)->restarts() == 1);
+}
+
 TEST_CASE("AlignerSupervisor: what a silent aligner owed is not laid to the next one",
           "[alignment]") {
   auto directory = TempDirectory::Create("/tmp", "odb");
@@ -37,10 +72,7 @@ TEST_CASE("AlignerSupervisor: what a silent aligner owed is not laid to the next
   std::atomic<int> looks{0};
   AlignerSupervisor::Options options;
   options.aligner_path = MakeIdleProgram(*directory);
-  AlignerSupervisor::Hooks hooks;
-  hooks.last_completed = [] { return RoundId(); };
-  hooks.check = [] { return absl::OkStatus(); };
-  hooks.on_failed = [](const absl::Status&) {};
+  AlignerSupervisor::Hooks hooks = QuietHooks();
   hooks.silent_ranks = [&] {
     if (!silent) return std::vector<Rank>();
     ++looks;

@@ -17,8 +17,7 @@ constexpr absl::Duration kSlice = absl::Milliseconds(100);
 
 }  // namespace
 
-AlignmentServer::AlignmentServer()
-    : alignment_service_(&registry_), rendezvous_service_(&rendezvous_) {
+AlignmentServer::AlignmentServer() : rendezvous_service_(&rendezvous_) {
   IgnoreSigpipe();
   char folder[] = "/tmp/odbXXXXXX";
   INVARIANT(mkdtemp(folder) != nullptr, "a folder can be made in /tmp");
@@ -30,7 +29,6 @@ AlignmentServer::AlignmentServer()
   grpc::ServerBuilder builder;
   builder.AddListeningPort("unix:" + socket_path_, grpc::InsecureServerCredentials());
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
-  builder.RegisterService(&alignment_service_);
   builder.RegisterService(&rendezvous_service_);
   server_ = builder.BuildAndStart();
   INVARIANT(server_ != nullptr, "the server starts");
@@ -51,7 +49,6 @@ std::string AlignmentServer::tcp_target() const { return absl::StrCat("127.0.0.1
 
 JobAlignment::Dependencies AlignmentServer::dependencies() {
   JobAlignment::Dependencies deps;
-  deps.registry = &registry_;
   deps.rendezvous = &rendezvous_;
   deps.spawner = spawner_.get();
   return deps;
@@ -72,7 +69,6 @@ JobAlignment::Options TestOptions(const AlignmentServer& server, int world_size)
   options.attach_timeout = absl::Seconds(30);
   const char* const aligner = std::getenv("ODB_TEST_ALIGNER");
   options.aligner_path = aligner == nullptr ? "" : aligner;
-  options.socket_path = server.socket_path();
   return options;
 }
 

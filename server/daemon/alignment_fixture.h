@@ -13,7 +13,6 @@
 #include "base/os/spawner.h"
 #include "base/os/thread.h"
 #include "server/daemon/job_alignment.h"
-#include "server/service/alignment_service.h"
 #include "server/service/rendezvous_service.h"
 
 namespace grpc {
@@ -22,8 +21,8 @@ class Server;
 
 namespace odb {
 
-// What odbd serves to its aligners and to other nodes, on a Unix socket in a folder of its own and
-// on a port of loopback. For tests. Threads: thread-compatible.
+// What odbd serves to its aligners and to other nodes, the rendezvous, on a Unix socket in a folder
+// of its own and on a port of loopback. For tests. Threads: thread-compatible.
 class AlignmentServer {
  public:
   AlignmentServer();
@@ -41,9 +40,7 @@ class AlignmentServer {
   std::string folder_;
   std::string socket_path_;
   int port_ = 0;
-  AlignmentRegistry registry_;
   RendezvousRegistry rendezvous_;
-  AlignmentServiceImpl alignment_service_;
   RendezvousServiceImpl rendezvous_service_;
   std::unique_ptr<Spawner> spawner_;
   std::unique_ptr<grpc::Server> server_;

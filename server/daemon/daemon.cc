@@ -58,7 +58,6 @@ Daemon::Daemon(const LoadedConfig& config, const std::string& aligner_path, Spaw
       jobs_(std::make_unique<JobTable>(JobTable::Options())),
       board_(std::make_unique<StatusBoard>([this] { return CollectStatus(); })),
       trainer_service_(jobs_.get()),
-      alignment_service_(&alignment_registry_),
       rendezvous_service_(&rendezvous_registry_),
       remote_rendezvous_service_(&rendezvous_registry_),
       status_service_(board_.get(), {[this](int32_t limit) {
@@ -89,7 +88,7 @@ absl::Status Daemon::Serve() {
   board_->Start();
   ASSIGN_OR_RETURN(ring_service_, RingService::Create(jobs_.get()));
   return server_->Start(
-      {&trainer_service_, &alignment_service_, &rendezvous_service_, &status_service_},
+      {&trainer_service_, &rendezvous_service_, &status_service_},
       [this](const HandoverRequest& request) { return jobs_->TakeArena(request); },
       [this](FileDescriptor socket, const StepRingRequest& request) {
         ring_service_->Attach(std::move(socket), request);
@@ -134,8 +133,7 @@ NodeServices Daemon::MakeServices() {
                       const RankRuntime::Dependencies& dependencies) {
     return RankRuntime::Create(options, dependencies);
   };
-  const JobAlignment::Dependencies dependencies = {&alignment_registry_, &rendezvous_registry_,
-                                                   spawner_};
+  const JobAlignment::Dependencies dependencies = {&rendezvous_registry_, spawner_};
   node.make_alignment = [dependencies](JobAlignment::Options options) {
     return JobAlignment::Start(std::move(options), dependencies);
   };

@@ -16,7 +16,6 @@
 #include "server/metrics/status_board.h"
 #include "server/pipeline/ledger.h"
 #include "server/preprocess/preprocess_pool.h"
-#include "server/service/alignment_service.h"
 #include "server/service/rendezvous_service.h"
 #include "server/service/ring_service.h"
 #include "server/service/socket_server.h"
@@ -73,12 +72,10 @@ class Daemon {
   NodeData data_;                         // constant once Load is done
   std::unique_ptr<Ledger> ledger_;        // the same
   std::unique_ptr<PreprocessPool> pool_;  // the same
-  AlignmentRegistry alignment_registry_;
   RendezvousRegistry rendezvous_registry_;
   std::unique_ptr<JobTable> jobs_;
   std::unique_ptr<StatusBoard> board_;
   TrainerServiceImpl trainer_service_;
-  AlignmentServiceImpl alignment_service_;
   RendezvousServiceImpl rendezvous_service_;
   RendezvousServiceImpl remote_rendezvous_service_;  // for other nodes
   StatusServiceImpl status_service_;

@@ -17,8 +17,8 @@
 #include "server/daemon/arbiter_host.h"
 #include "server/daemon/arbiter_link.h"
 #include "server/daemon/job_alignment_wire.h"
+#include "server/service/aligner_lines.h"
 #include "server/service/alignment_hub.h"
-#include "server/service/alignment_service.h"
 #include "server/service/rendezvous_service.h"
 
 namespace odb {
@@ -78,8 +78,9 @@ class JobAlignmentImpl final : public JobAlignment, private AlignmentListener {
   const RecordCodec codec_;
   const absl::Time started_;
 
-  std::shared_ptr<AlignmentHub> hub_;  // the other owners are the calls that are inside it
-  std::shared_ptr<ArbiterHost> host_;  // likewise; null on other nodes
+  std::unique_ptr<AlignmentHub> hub_;
+  std::unique_ptr<AlignerLines> lines_;
+  std::shared_ptr<ArbiterHost> host_;  // shared with the calls that are inside; null on other nodes
   std::unique_ptr<ArbiterLink> link_;
   std::unique_ptr<AlignerSupervisor> supervisor_;
 
@@ -115,24 +116,26 @@ absl::Status JobAlignmentImpl::Begin() {
   hub.config_digest = options_.config_digest;
   hub.setup = MakeSetup(options_);
   AlignmentListener* const listener = this;
-  hub_ = std::make_shared<AlignmentHub>(std::move(hub), codec_, listener);
+  hub_ = std::make_unique<AlignmentHub>(std::move(hub), codec_, listener);
+  ASSIGN_OR_RETURN(lines_, AlignerLines::Start(options_.job, hub_.get()));
 
   AlignerSupervisor::Options aligners;
   aligners.aligner_path = options_.aligner_path;
-  aligners.socket_path = options_.socket_path;
   aligners.log_level = options_.log_level;
   aligners.job = options_.job;
   aligners.restarts_max = options_.aligner_restarts_max;
   AlignerSupervisor::Hooks hooks;
   hooks.last_completed = [this] { return hub_->last_completed(); };
+  hooks.on_started = [this](Rank rank, FileDescriptor socket) {
+    return lines_->Add(rank, std::move(socket));
+  };
   hooks.silent_ranks = [this] { return hub_->SilentRanks(absl::Now()); };
+  hooks.late_ranks = [this] { return lines_->LateRanks(absl::Now()); };
   hooks.check = [this] { return hub_->CheckPlans(absl::Now()); };
   hooks.on_failed = [this](const absl::Status& status) { FailHere(status); };
   ASSIGN_OR_RETURN(supervisor_,
                    AlignerSupervisor::Start(std::move(aligners), std::move(hooks), deps_.spawner));
-  RETURN_IF_ERROR(BeginMembership());
-  deps_.registry->Add(options_.job, hub_);
-  return absl::OkStatus();
+  return BeginMembership();
 }
 
 absl::Status JobAlignmentImpl::BeginMembership() {
@@ -169,11 +172,11 @@ JobAlignmentImpl::~JobAlignmentImpl() {
     while (!ended_ && !ended_changed_.WaitUntil(&mutex_, deadline)) continue;
     ended_ = true;
   }
-  deps_.registry->Remove(options_.job);
-  // Threads first: hub, supervisor and link call each other until all three stand still.
+  // Threads first: hub, supervisor, link and lines call each other until all stand still.
   if (hub_ != nullptr) hub_->Close();
   if (supervisor_ != nullptr) supervisor_->Shutdown();
   link_.reset();
+  lines_.reset();
   if (host_ == nullptr) return;
   host_->Close();
   deps_.rendezvous->Remove(options_.job_key, host_.get());

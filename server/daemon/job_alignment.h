@@ -17,7 +17,6 @@
 
 namespace odb {
 
-class AlignmentRegistry;   // server/service/alignment_service.h
 class RendezvousRegistry;  // server/service/rendezvous_service.h
 class Spawner;             // base/os/spawner.h
 
@@ -78,7 +77,6 @@ class JobAlignment {
     absl::Duration attach_timeout = absl::Minutes(10);
 
     std::string aligner_path;       // the odb-aligner program
-    std::string socket_path;        // Unix socket at which the aligners find AlignmentService
     std::string interface;          // "" = choose
     std::string topology = "auto";  // "auto", "flat" or "hierarchical"
     std::string log_level = "info";
@@ -88,7 +86,6 @@ class JobAlignment {
   };
 
   struct Dependencies {
-    AlignmentRegistry* registry = nullptr;     // of the AlignmentService behind socket_path
     RendezvousRegistry* rendezvous = nullptr;  // of this daemon's RendezvousService
     Spawner* spawner = nullptr;
   };

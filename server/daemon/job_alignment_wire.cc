@@ -7,11 +7,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/os/frame_socket.h"
 
 namespace odb {
 namespace {
 
 constexpr int kArbiterNode = 0;
+// What a frame holds, less what its message may need.
+constexpr int64_t kTableBytesMax = int64_t{FrameSocket::kFrameBytesMax} - (int64_t{1} << 20);
 
 std::string HostName() {
   char name[256] = {};
@@ -40,7 +43,6 @@ absl::Status ValidateOptions(const JobAlignment::Options& options) {
   if (options.window_max < 1) return invalid("window_max", options.window_max, ">= 1");
   if (options.job_key.empty()) return invalid("job_key", "nothing", "given");
   if (options.aligner_path.empty()) return invalid("aligner_path", "nothing", "given");
-  if (options.socket_path.empty()) return invalid("socket_path", "nothing", "given");
   if (options.rendezvous.empty()) return invalid("rendezvous", "nothing", "given");
   if (options.heartbeat_interval <= absl::ZeroDuration()) {
     return invalid("heartbeat_interval", absl::FormatDuration(options.heartbeat_interval), "> 0");
@@ -51,6 +53,13 @@ absl::Status ValidateOptions(const JobAlignment::Options& options) {
   }
   if (options.stall_timeout <= absl::ZeroDuration()) {
     return invalid("stall_timeout", absl::FormatDuration(options.stall_timeout), "> 0 or inf");
+  }
+  const double table_bytes =
+      1.0 * options.world_size * static_cast<double>(OfferRecordBytes(options.window_max));
+  if (table_bytes > kTableBytesMax) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "a table of %d ranks with windows of %d samples has %.0f bytes, more than the limit of %d",
+        options.world_size, options.window_max, table_bytes, kTableBytesMax));
   }
   return absl::OkStatus();
 }

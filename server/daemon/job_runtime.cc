@@ -125,7 +125,6 @@ absl::Status JobRuntime::StartAlignment() {
   options.stall_timeout = ParsedDuration(config.stall_timeout());
   options.attach_timeout = ParsedDuration(config.attach_timeout());
   options.aligner_path = node_.aligner_path;
-  options.socket_path = node_.socket_path;
   options.interface = config.interface();
   options.topology = config.topology();
   options.log_level = config.log_level();

@@ -42,19 +42,33 @@ RoundExchange* AlignmentHub::exchange(Rank rank) {
 }
 
 void AlignmentHub::OpenGeneration(Generation generation, const std::vector<int>& node_of_rank) {
-  MutexLock lock(&mutex_);
-  if (generation <= generation_) return;
-  generation_ = generation;
-  waiting_.Clear();  // who was waited for then may be somebody else now
-  node_of_rank_ = node_of_rank;
-  for (const auto& entry : channels_) entry.second->OpenGeneration(generation, node_of_rank);
+  std::vector<std::shared_ptr<RankChannel>> channels;
+  {
+    MutexLock lock(&mutex_);
+    if (generation <= generation_) return;
+    generation_ = generation;
+    waiting_.Clear();  // who was waited for then may be somebody else now
+    node_of_rank_ = node_of_rank;
+    channels = ChannelsLocked();
+  }
+  for (const auto& channel : channels) channel->OpenGeneration(generation, node_of_rank);
 }
 
 void AlignmentHub::End(const absl::Status& status) {
-  MutexLock lock(&mutex_);
-  if (!end_.ok() || status.ok()) return;
-  end_ = status;
-  for (const auto& entry : channels_) entry.second->End(status);
+  std::vector<std::shared_ptr<RankChannel>> channels;
+  {
+    MutexLock lock(&mutex_);
+    if (!end_.ok() || status.ok()) return;
+    end_ = status;
+    channels = ChannelsLocked();
+  }
+  for (const auto& channel : channels) channel->End(status);
+}
+
+std::vector<std::shared_ptr<RankChannel>> AlignmentHub::ChannelsLocked() const {
+  std::vector<std::shared_ptr<RankChannel>> channels;
+  for (const auto& entry : channels_) channels.push_back(entry.second);
+  return channels;
 }
 
 void AlignmentHub::Close() {
@@ -143,13 +157,14 @@ std::string AlignmentHub::interface() const {
 }
 
 absl::StatusOr<std::shared_ptr<RankChannel>> AlignmentHub::Connect(
-    Rank rank, int64_t pid, RankChannel::Connection* connection) {
+    Rank rank, int64_t pid, std::shared_ptr<AlignerLine> line,
+    RankChannel::Connection* connection) {
   std::shared_ptr<RankChannel> channel = Find(rank);
   if (channel == nullptr) {
     return absl::NotFoundError(
         absl::StrCat("rank ", rank.value(), " of job ", options_.job, " is not of this node"));
   }
-  *connection = channel->Connect();
+  *connection = channel->Connect(std::move(line));
   {
     MutexLock lock(&mutex_);
     pids_[rank] = pid;
@@ -181,13 +196,14 @@ void AlignmentHub::Disconnect(Rank rank, int64_t connection) {
   });
 }
 
-absl::Status AlignmentHub::OnEvent(Rank rank, int64_t connection, const v1::AlignerEvent& event) {
+absl::Status AlignmentHub::OnEvent(Rank rank, int64_t connection, const v1::AlignerEvent& event,
+                                   absl::string_view table) {
   const std::shared_ptr<RankChannel> channel = Find(rank);
   if (channel == nullptr || !channel->IsCurrent(connection)) {
     return absl::CancelledError("superseded by a newer aligner");
   }
   channel->OnSign(connection, event);
-  const absl::Status status = Dispatch(rank, channel.get(), connection, event);
+  const absl::Status status = Dispatch(rank, channel.get(), connection, event, table);
   if (!status.ok()) {
     Notify([&](AlignmentListener* listener) { listener->OnFailed(rank, status); });
   }
@@ -195,11 +211,11 @@ absl::Status AlignmentHub::OnEvent(Rank rank, int64_t connection, const v1::Alig
 }
 
 absl::Status AlignmentHub::Dispatch(Rank rank, RankChannel* channel, int64_t connection,
-                                    const v1::AlignerEvent& event) {
+                                    const v1::AlignerEvent& event, absl::string_view table) {
   switch (event.event_case()) {
     case v1::AlignerEvent::kGathered:
       ForgetWaiting(event.gathered().round());
-      return channel->OnGathered(connection, event.gathered());
+      return channel->OnGathered(connection, event.gathered(), table);
     case v1::AlignerEvent::kReleased:
       return channel->OnReleased(connection, event.released());
     case v1::AlignerEvent::kWaiting:

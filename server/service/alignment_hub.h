@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/os/mutex.h"
@@ -20,7 +21,8 @@
 
 namespace odb {
 
-// What a hub tells its job. Called on the threads of the aligners' streams, under no lock.
+// What a hub tells its job. Called by whoever reads an aligner's line, which may be the pipeline's
+// thread, under no lock.
 class AlignmentListener {
  public:
   virtual ~AlignmentListener() = default;
@@ -34,8 +36,8 @@ class AlignmentListener {
 
 // The local ranks of one job between their pipelines and their aligners.
 //
-// Ownership: shared by the JobAlignment that made it and the calls of AlignmentService that are
-// inside it; `listener` must stay until Close has returned. Threads: thread-safe.
+// Ownership: of the JobAlignment that made it, and outlives the lines of its aligners; `listener`
+// must stay until Close has returned. Threads: thread-safe.
 // Errors: listed at each method.
 class AlignmentHub {
  public:
@@ -55,7 +57,7 @@ class AlignmentHub {
 
   // To all aligners, now and when they connect, with the node of each rank. Ignored unless newer.
   void OpenGeneration(Generation generation, const std::vector<int>& node_of_rank = {});
-  // Ends all waits and streams with `status`; the first one counts.
+  // Ends all waits with `status` and tells the aligners to quit; the first one counts.
   void End(const absl::Status& status);
   // End(Cancelled), and no call of the listener once it has returned. Not from the listener.
   void Close();
@@ -74,19 +76,24 @@ class AlignmentHub {
   // "eth0 10.0.0.5": where this node's ranks listen; empty if no mesh is known.
   std::string interface() const;
 
-  // --- AlignmentService ---
+  // --- the lines of the aligners ---
 
   // NotFound for a rank that is not of this node.
   absl::StatusOr<std::shared_ptr<RankChannel>> Connect(Rank rank, int64_t pid,
+                                                       std::shared_ptr<AlignerLine> line,
                                                        RankChannel::Connection* connection);
   void Disconnect(Rank rank, int64_t connection);
-  // Not OK: the stream is to be ended; the job has failed.
-  absl::Status OnEvent(Rank rank, int64_t connection, const v1::AlignerEvent& event);
+  // Not OK: the line is to be ended; unless Cancelled (superseded), the job has failed.
+  // `table`: the bytes that belong into the event's gathered.table.
+  absl::Status OnEvent(Rank rank, int64_t connection, const v1::AlignerEvent& event,
+                       absl::string_view table = "");
 
  private:
   std::shared_ptr<RankChannel> Find(Rank rank) const;
+  std::vector<std::shared_ptr<RankChannel>> ChannelsLocked() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Dispatch(Rank rank, RankChannel* channel, int64_t connection,
-                        const v1::AlignerEvent& event);
+                        const v1::AlignerEvent& event, absl::string_view table);
   void OnWaiting(const v1::WaitReport& report);
   void ForgetWaiting(int64_t round);
   std::string QuietTextLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

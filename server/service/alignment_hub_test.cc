@@ -1,7 +1,10 @@
 #include "server/service/alignment_hub.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -33,6 +36,29 @@ class FakeListener final : public AlignmentListener {
   std::vector<std::string> heard;
 };
 
+// A line on which nothing comes: the tests call the hub themselves.
+class FakeLine final : public AlignerLine {
+ public:
+  void Flush() override { ++flushes; }
+  void Attend(absl::Time deadline) override {
+    MutexLock lock(&mutex_);
+    while (!std::exchange(woken_, false)) {
+      if (changed_.WaitUntil(&mutex_, deadline)) return;
+    }
+  }
+  void Wake() override {
+    MutexLock lock(&mutex_);
+    woken_ = true;
+    changed_.NotifyAll();
+  }
+  std::atomic<int> flushes{0};
+
+ private:
+  Mutex mutex_;  // guards all below
+  CondVar changed_;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 // A hub of rank 0 of 2, and the hand of its aligner.
 struct Fixture {
   Fixture() : codec(/*window_max=*/4), hub(Options(), codec, &listener) {
@@ -50,21 +76,21 @@ struct Fixture {
   }
 
   void Connect() {
-    auto connected = hub.Connect(kRank, /*pid=*/1234, &connection);
+    line = std::make_shared<FakeLine>();
+    auto connected = hub.Connect(kRank, /*pid=*/1234, line, &connection);
     REQUIRE(connected.ok());
     channel = *connected;
   }
   // The next command, which must be there.
   v1::AlignerCommand Next() {
-    const auto command = channel->NextCommand(connection.number, Past());
+    const auto command = channel->NextCommand(connection.number);
     REQUIRE(command.status() == absl::OkStatus());
-    return *command;
+    REQUIRE(command->has_value());
+    return **command;
   }
-  bool Quiet() {
-    return absl::IsDeadlineExceeded(channel->NextCommand(connection.number, Past()).status());
-  }
-  absl::Status Send(const v1::AlignerEvent& event) {
-    return hub.OnEvent(kRank, connection.number, event);
+  bool Quiet() { return !channel->NextCommand(connection.number).value().has_value(); }
+  absl::Status Send(const v1::AlignerEvent& event, const std::string& table = "") {
+    return hub.OnEvent(kRank, connection.number, event, table);
   }
   absl::Status Gather(int64_t generation, int64_t round, bool abandon = false) {
     v1::AlignerEvent event;
@@ -75,8 +101,7 @@ struct Fixture {
     for (int rank = 0; rank < kWorldSize; ++rank) {
       table += codec.EncodeOffer(MakeOffer(rank, round, generation));
     }
-    event.mutable_gathered()->set_table(table);
-    return Send(event);
+    return Send(event, table);
   }
   absl::Status Release(int64_t generation, int64_t round) {
     v1::AlignerEvent event;
@@ -116,6 +141,7 @@ struct Fixture {
   RoundExchange* exchange = nullptr;
   RankChannel::Connection connection;
   std::shared_ptr<RankChannel> channel;
+  std::shared_ptr<FakeLine> line;
 };
 
 TEST_CASE("AlignmentHub: what is published before a generation opens is kept", "[hub]") {
@@ -187,7 +213,7 @@ TEST_CASE("AlignmentHub: a round gathered anew aborts the wait for its release",
   REQUIRE(fixture.exchange->WaitGathered(Past()).ok());
   fixture.hub.OpenGeneration(Generation(2));
   REQUIRE(fixture.Gather(2, 2) == absl::OkStatus());
-  while (fixture.channel->NextCommand(fixture.connection.number, Past()).ok()) continue;
+  while (!fixture.Quiet()) continue;
 
   fixture.exchange->Planned(RoundId(2), 0xd2);  // of the old table: not passed on
   CHECK(fixture.Quiet());
@@ -229,14 +255,16 @@ TEST_CASE("F6: an aligner that goes is reported, and its successor joins no mesh
   CHECK(fixture.Next().open_generation().last_completed_round() == 1);
 }
 
-TEST_CASE("AlignmentHub: a second aligner of a rank ends the stream of the first", "[hub]") {
+TEST_CASE("AlignmentHub: a second aligner of a rank ends the line of the first", "[hub]") {
   Fixture fixture;
   fixture.Connect();
   const RankChannel::Connection first = fixture.connection;
+  const std::shared_ptr<FakeLine> line = fixture.line;
 
   fixture.Connect();
 
-  CHECK_THAT(fixture.channel->NextCommand(first.number, Soon()).status(),
+  CHECK(line->flushes == 1);  // and finds out:
+  CHECK_THAT(fixture.channel->NextCommand(first.number).status(),
              HasCode(absl::StatusCode::kCancelled));
   CHECK_THAT(fixture.hub.OnEvent(kRank, first.number, v1::AlignerEvent()),
              HasMessage("superseded by a newer aligner"));
@@ -308,8 +336,24 @@ TEST_CASE("AlignmentHub: the job's failure reaches waits that run and waits that
   CHECK(fixture.exchange->WaitGathered(Soon()).status() == waited);
   CHECK(fixture.Next().has_setup());
   CHECK(fixture.Next().quit().reason() == "too many bad records");
-  CHECK_THAT(fixture.channel->NextCommand(fixture.connection.number, Soon()).status(),
-             HasCode(absl::StatusCode::kCancelled));
+  CHECK(fixture.Quiet());
+}
+
+TEST_CASE("AlignmentHub: all that is to be said is flushed", "[hub]") {
+  Fixture fixture;
+  fixture.Connect();
+  fixture.hub.OpenGeneration(Generation(1));
+  CHECK(fixture.line->flushes == 1);
+  fixture.exchange->SetState(OfferHeader());
+  CHECK(fixture.line->flushes == 2);
+  fixture.exchange->Publish(Fixture::MakeOffer(0, 1));
+  CHECK(fixture.line->flushes == 3);
+  REQUIRE(fixture.Gather(1, 1) == absl::OkStatus());
+  REQUIRE(fixture.exchange->WaitGathered(Past()).ok());
+  fixture.exchange->Planned(RoundId(1), 0xd1);
+  CHECK(fixture.line->flushes == 4);
+  fixture.exchange->Close();
+  CHECK(fixture.line->flushes == 5);
 }
 
 TEST_CASE("AlignmentHub: Wake ends one wait", "[hub]") {
@@ -328,8 +372,16 @@ TEST_CASE("AlignmentHub: an aligner that makes no sense fails the job", "[hub]")
   SECTION("a table of another size") {
     event.mutable_gathered()->set_generation(1);
     event.mutable_gathered()->set_round(2);
-    event.mutable_gathered()->set_table("short");
-    CHECK_THAT(fixture.Send(event), HasMessage("the table of round 2 has 5 bytes, not 2 records"));
+    CHECK_THAT(fixture.Send(event, "short"),
+               HasMessage("the table of round 2 has 5 bytes, not 2 records"));
+  }
+  SECTION("a table with an offer that is none") {
+    event.mutable_gathered()->set_generation(1);
+    event.mutable_gathered()->set_round(2);
+    std::string table = fixture.codec.EncodeOffer(Fixture::MakeOffer(0, 2));
+    table.append(table.size(), 'x');
+    CHECK_THAT(fixture.Send(event, table),
+               HasMessage("the offer of rank 1 in round 2 cannot be read: "));
   }
   SECTION("a release before the plan") {
     CHECK_THAT(fixture.Release(1, 2), HasMessage("round 2 was released before it was planned"));
@@ -350,7 +402,7 @@ TEST_CASE("AlignmentHub: a rank of another node is not found", "[hub]") {
   Fixture fixture;
   RankChannel::Connection connection;
 
-  const auto connected = fixture.hub.Connect(Rank(1), 1, &connection);
+  const auto connected = fixture.hub.Connect(Rank(1), 1, nullptr, &connection);
 
   CHECK_THAT(connected.status(), HasMessage("rank 1 of job 7 is not of this node"));
 }

@@ -33,23 +33,58 @@ OfferHeader RankChannel::Complete(OfferHeader head) const {
 
 void RankChannel::SetState(const OfferHeader& head) {
   if (EndsJob(head)) return;
-  MutexLock lock(&mutex_);
-  head_ = Complete(head);
-  // The aligner takes READY and DRY for an offer: with one published, only the rest is news.
-  if (head_->state == OfferState::kReady || head_->state == OfferState::kDry) {
-    head_->state = OfferState::kNotReady;
+  {
+    MutexLock lock(&mutex_);
+    head_ = Complete(head);
+    // The aligner takes READY and DRY for an offer: with one published, only the rest is news.
+    if (head_->state == OfferState::kReady || head_->state == OfferState::kDry) {
+      head_->state = OfferState::kNotReady;
+    }
+    SendHeadLocked();
   }
-  SendHeadLocked();
+  FlushLine();
 }
 
 void RankChannel::Publish(Offer offer) {
   offer.header = Complete(offer.header);
   std::string record = codec_.EncodeOffer(offer);
-  MutexLock lock(&mutex_);
-  INVARIANT(offer.header.round == last_completed_.next(),
-            "an offer is for the round after the last completed one");
-  offer_ = std::move(record);
-  SendOfferLocked();
+  {
+    MutexLock lock(&mutex_);
+    INVARIANT(offer.header.round == last_completed_.next(),
+              "an offer is for the round after the last completed one");
+    offer_ = std::move(record);
+    SendOfferLocked();
+  }
+  FlushLine();
+}
+
+void RankChannel::FlushLine() {
+  std::shared_ptr<AlignerLine> line;
+  {
+    MutexLock lock(&mutex_);
+    line = line_;
+  }
+  if (line != nullptr) line->Flush();
+}
+
+void RankChannel::WakePipeline() {
+  std::shared_ptr<AlignerLine> line;
+  {
+    MutexLock lock(&mutex_);
+    changed_.NotifyAll();
+    line = line_;
+  }
+  if (line != nullptr) line->Wake();
+}
+
+bool RankChannel::AwaitNewsLocked(absl::Time deadline) {
+  if (std::exchange(wake_, false) || absl::Now() >= deadline) return true;
+  const std::shared_ptr<AlignerLine> line = line_;
+  if (line == nullptr) return changed_.WaitUntil(&mutex_, deadline);
+  mutex_.Unlock();
+  line->Attend(deadline);
+  mutex_.Lock();
+  return false;
 }
 
 absl::StatusOr<GatheredRound> RankChannel::WaitGathered(absl::Time deadline) {
@@ -60,24 +95,27 @@ absl::StatusOr<GatheredRound> RankChannel::WaitGathered(absl::Time deadline) {
       gathered_->taken = true;
       return std::move(gathered_->round);
     }
-    if (std::exchange(wake_, false) || changed_.WaitUntil(&mutex_, deadline)) {
+    if (AwaitNewsLocked(deadline)) {
       return absl::DeadlineExceededError("the round is not gathered yet");
     }
   }
 }
 
 void RankChannel::Planned(RoundId round, uint64_t digest) {
-  MutexLock lock(&mutex_);
-  // Gathered anew meanwhile: the pipeline learns it from WaitReleased.
-  if (!gathered_.has_value() || !gathered_->taken || round != last_completed_.next()) return;
-  gathered_->digest = digest;
-  unplanned_since_ = absl::InfiniteFuture();
-  if (!connected_ || gathered_->generation != handed_) return;
-  v1::Planned* const planned = AddCommandLocked()->mutable_planned();
-  planned->set_round(round.value());
-  planned->set_plan_digest(digest);
-  planned->set_generation(gathered_->generation.value());
-  pulse_.OnPlanned(absl::Now());
+  {
+    MutexLock lock(&mutex_);
+    // Gathered anew meanwhile: the pipeline learns it from WaitReleased.
+    if (!gathered_.has_value() || !gathered_->taken || round != last_completed_.next()) return;
+    gathered_->digest = digest;
+    unplanned_since_ = absl::InfiniteFuture();
+    if (!connected_ || gathered_->generation != handed_) return;
+    v1::Planned* const planned = AddCommandLocked()->mutable_planned();
+    planned->set_round(round.value());
+    planned->set_plan_digest(digest);
+    planned->set_generation(gathered_->generation.value());
+    pulse_.OnPlanned(absl::Now());
+  }
+  FlushLine();
 }
 
 absl::Status RankChannel::WaitReleased(RoundId round, absl::Time deadline) {
@@ -88,32 +126,42 @@ absl::Status RankChannel::WaitReleased(RoundId round, absl::Time deadline) {
     if (gathered_.has_value() && !gathered_->taken) {
       return absl::AbortedError("the round was gathered anew");
     }
-    if (std::exchange(wake_, false) || changed_.WaitUntil(&mutex_, deadline)) {
+    if (AwaitNewsLocked(deadline)) {
       return absl::DeadlineExceededError("the round is not released yet");
     }
   }
 }
 
 void RankChannel::Wake() {
-  MutexLock lock(&mutex_);
-  wake_ = true;
-  changed_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    wake_ = true;
+  }
+  WakePipeline();
 }
 
-RankChannel::Connection RankChannel::Connect() {
-  MutexLock lock(&mutex_);
+RankChannel::Connection RankChannel::Connect(std::shared_ptr<AlignerLine> line) {
   Connection connection;
-  connection.number = ++connection_;
-  connected_ = true;
-  pulse_.OnConnected();
-  commands_.clear();
-  v1::AlignerSetup* const setup = AddCommandLocked()->mutable_setup();
-  *setup = options_.setup;
-  setup->set_rank(static_cast<int32_t>(options_.rank.value()));
-  if (handed_ == generation_) {
-    connection.broken = generation_;
-  } else {
-    HandOutLocked();
+  {
+    MutexLock lock(&mutex_);
+    connection.number = ++connection_;
+    connected_ = true;
+    line_.swap(line);
+    changed_.NotifyAll();
+    pulse_.OnConnected();
+    commands_.clear();
+    v1::AlignerSetup* const setup = AddCommandLocked()->mutable_setup();
+    *setup = options_.setup;
+    setup->set_rank(static_cast<int32_t>(options_.rank.value()));
+    if (handed_ == generation_) {
+      connection.broken = generation_;
+    } else {
+      HandOutLocked();
+    }
+  }
+  if (line != nullptr) {
+    line->Flush();  // ends it
+    line->Wake();
   }
   return connection;
 }
@@ -122,41 +170,42 @@ Generation RankChannel::Disconnect(int64_t connection) {
   MutexLock lock(&mutex_);
   if (connection != connection_ || !connected_) return Generation();
   connected_ = false;
+  line_.reset();
   commands_.clear();
   return handed_ == generation_ ? generation_ : Generation();
 }
 
-absl::StatusOr<v1::AlignerCommand> RankChannel::NextCommand(int64_t connection,
-                                                            absl::Time deadline) {
+absl::StatusOr<std::optional<v1::AlignerCommand>> RankChannel::NextCommand(int64_t connection) {
   MutexLock lock(&mutex_);
-  while (true) {
-    if (connection != connection_ || !connected_) return absl::CancelledError("superseded");
-    if (!commands_.empty()) {
-      v1::AlignerCommand command = std::move(commands_.front());
-      commands_.pop_front();
-      return command;
-    }
-    if (!end_.ok()) return absl::CancelledError(end_.message());
-    if (command_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("no command");
-  }
+  if (connection != connection_ || !connected_) return absl::CancelledError("superseded");
+  if (commands_.empty()) return std::optional<v1::AlignerCommand>();
+  std::optional<v1::AlignerCommand> command(std::move(commands_.front()));
+  commands_.pop_front();
+  return command;
 }
 
-absl::Status RankChannel::OnGathered(int64_t connection, const v1::Gathered& gathered) {
+absl::Status RankChannel::OnGathered(int64_t connection, const v1::Gathered& gathered,
+                                     absl::string_view table) {
   GatheredState state;
   state.generation = Generation(gathered.generation());
   state.abandon = gathered.abandon();
   state.round.round = RoundId(gathered.round());
   state.round.abandon = gathered.abandon();
   const size_t size = codec_.sizes().offer;
-  if (gathered.table().size() != size * options_.world_size) {
+  if (table.size() != size * options_.world_size) {
     return absl::InvalidArgumentError(absl::StrCat("the table of round ", gathered.round(), " has ",
-                                                   gathered.table().size(), " bytes, not ",
+                                                   table.size(), " bytes, not ",
                                                    options_.world_size, " records of ", size));
   }
-  const absl::string_view table(gathered.table());
+  state.round.offers.reserve(options_.world_size);
   for (int rank = 0; rank < options_.world_size; ++rank) {
-    ASSIGN_OR_RETURN(Offer offer, codec_.DecodeOffer(table.substr(rank * size, size)));
-    state.round.offers.push_back(std::move(offer));
+    absl::StatusOr<Offer> offer = codec_.DecodeOffer(table.substr(rank * size, size));
+    if (!offer.ok()) {
+      return absl::Status(offer.status().code(),
+                          absl::StrCat("the offer of rank ", rank, " in round ", gathered.round(),
+                                       " cannot be read: ", offer.status().message()));
+    }
+    state.round.offers.push_back(*std::move(offer));
   }
   MutexLock lock(&mutex_);
   if (connection != connection_ || state.generation != generation_) return absl::OkStatus();
@@ -165,7 +214,8 @@ absl::Status RankChannel::OnGathered(int64_t connection, const v1::Gathered& gat
                                             " was gathered after round ", last_completed_.value(),
                                             " was completed"));
   }
-  planned_offer_ = std::string(table.substr(options_.rank.value() * size, size));
+  const absl::string_view own = table.substr(options_.rank.value() * size, size);
+  planned_offer_.assign(own.data(), own.size());
   gathered_ = std::move(state);
   unplanned_since_ = std::min(unplanned_since_, absl::Now());
   changed_.NotifyAll();
@@ -183,7 +233,8 @@ absl::Status RankChannel::OnReleased(int64_t connection, const v1::RoundReleased
         absl::StrCat("round ", round.value(), " was released before it was planned"));
   }
   last_completed_ = round;
-  stored_offer_ = std::exchange(planned_offer_, "");
+  stored_offer_.swap(planned_offer_);
+  planned_offer_.clear();
   stored_digest_ = *gathered_->digest;
   stored_abandon_ = gathered_->abandon;
   gathered_.reset();
@@ -193,20 +244,25 @@ absl::Status RankChannel::OnReleased(int64_t connection, const v1::RoundReleased
 }
 
 void RankChannel::OpenGeneration(Generation generation, const std::vector<int>& node_of_rank) {
-  MutexLock lock(&mutex_);
-  if (generation <= generation_) return;
-  generation_ = generation;
-  node_of_rank_ = node_of_rank;
-  if (connected_) HandOutLocked();
+  {
+    MutexLock lock(&mutex_);
+    if (generation <= generation_) return;
+    generation_ = generation;
+    node_of_rank_ = node_of_rank;
+    if (connected_) HandOutLocked();
+  }
+  FlushLine();
 }
 
 void RankChannel::End(const absl::Status& status) {
-  MutexLock lock(&mutex_);
-  if (!end_.ok() || status.ok()) return;
-  end_ = status;
-  if (connected_) AddCommandLocked()->mutable_quit()->set_reason(std::string(status.message()));
-  changed_.NotifyAll();
-  command_.NotifyAll();
+  {
+    MutexLock lock(&mutex_);
+    if (!end_.ok() || status.ok()) return;
+    end_ = status;
+    if (connected_) AddCommandLocked()->mutable_quit()->set_reason(std::string(status.message()));
+  }
+  FlushLine();
+  WakePipeline();
 }
 
 RoundId RankChannel::last_completed() const {
@@ -282,7 +338,6 @@ void RankChannel::HandOutLocked() {
 v1::AlignerCommand* RankChannel::AddCommandLocked() {
   commands_.emplace_back();
   back_is_head_ = false;
-  command_.NotifyAll();
   return &commands_.back();
 }
 

@@ -2,12 +2,14 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/ids.h"
 #include "base/os/mutex.h"
@@ -18,14 +20,29 @@
 
 namespace odb {
 
+// The way to one aligner process, as its channel sees it. Threads: thread-safe; called under no
+// lock.
+class AlignerLine {
+ public:
+  virtual ~AlignerLine() = default;
+  // NextCommand has something to say, or the line is to end.
+  virtual void Flush() = 0;
+  // The calling thread waits for what the aligner says: it is handled before this returns, by this
+  // thread or another. Returns after that, at Wake, at the deadline, or when the line has ended; at
+  // once if another thread has handled something since the last call.
+  virtual void Attend(absl::Time deadline) = 0;
+  virtual void Wake() = 0;
+};
+
 // Where the pipeline of one rank and the aligner of that rank meet, and what outlives the aligner:
 // the last completed round with its offer and digest, the offer of the round at work, and what of
 // it was gathered. A new aligner, and a new generation, get all of it again.
 //
 // A generation is handed to one aligner process at most: a mesh cannot be joined twice.
 //
-// Threads: thread-safe. The pipeline's thread calls RoundExchange, the aligner's stream the middle
-// part, the job the rest. Errors: as RoundExchange.
+// Threads: thread-safe. The pipeline's thread calls RoundExchange, whoever reads the aligner's line
+// the middle part, the job the rest. A pipeline that waits attends that line itself, so that a
+// table wakes no thread but the one that plans with it. Errors: as RoundExchange.
 class RankChannel final : public RoundExchange {
  public:
   struct Options {
@@ -47,30 +64,33 @@ class RankChannel final : public RoundExchange {
   void Wake() override;
   void Close() override { End(absl::CancelledError("the job has ended")); }
 
-  // --- the aligner's stream ---
+  // --- the aligner's line ---
 
   struct Connection {
     int64_t number = 0;  // from 1; a later one supersedes the earlier ones
     // The generation that an earlier aligner of this rank was in: it is broken. 0: none.
     Generation broken;
   };
-  Connection Connect();
+  // `line`: until Disconnect, or the next Connect. To be flushed by the caller.
+  Connection Connect(std::shared_ptr<AlignerLine> line);
   // The generation that the aligner leaves behind, 0 if none, or the connection was superseded.
   Generation Disconnect(int64_t connection);
 
-  // What to tell the aligner next. DeadlineExceeded: nothing yet; Cancelled: end the stream.
-  absl::StatusOr<v1::AlignerCommand> NextCommand(int64_t connection, absl::Time deadline);
+  // What to tell the aligner next; none: nothing yet. Cancelled: end the line.
+  absl::StatusOr<std::optional<v1::AlignerCommand>> NextCommand(int64_t connection);
 
   // OK as well for what is out of date, which is dropped. InvalidArgument for a table that is none,
   // Internal for a release that makes no sense.
-  absl::Status OnGathered(int64_t connection, const v1::Gathered& gathered);
+  // `table`: the bytes that belong into gathered.table.
+  absl::Status OnGathered(int64_t connection, const v1::Gathered& gathered,
+                          absl::string_view table);
   absl::Status OnReleased(int64_t connection, const v1::RoundReleased& released);
 
   // --- the job ---
 
   // Ignored unless newer.
   void OpenGeneration(Generation generation, const std::vector<int>& node_of_rank);
-  // All waits, now and later, end with `status`; the aligner's stream ends. The first one counts.
+  // All waits, now and later, end with `status`; the aligner is told to quit. The first one counts.
   void End(const absl::Status& status);
 
   RoundId last_completed() const;
@@ -98,14 +118,18 @@ class RankChannel final : public RoundExchange {
   void SendOfferLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandOutLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   v1::AlignerCommand* AddCommandLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Lets what was added be sent, and the pipeline look around. Under no lock.
+  void FlushLine();
+  void WakePipeline();
+  // Waits for news, with the lock released: true at the deadline, or after Wake. May return early.
+  bool AwaitNewsLocked(absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   OfferHeader Complete(OfferHeader head) const;
 
   const Options options_;
   const RecordCodec codec_;
 
   mutable Mutex mutex_;  // guards all below
-  CondVar changed_;      // for the pipeline
-  CondVar command_;      // for the stream
+  CondVar changed_;      // for a pipeline without a line to attend
 
   RoundId last_completed_ ABSL_GUARDED_BY(mutex_);
   std::string stored_offer_ ABSL_GUARDED_BY(mutex_);  // record; empty: none
@@ -123,6 +147,7 @@ class RankChannel final : public RoundExchange {
   Generation handed_ ABSL_GUARDED_BY(mutex_);  // newest that an aligner was told of
   int64_t connection_ ABSL_GUARDED_BY(mutex_) = 0;
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<AlignerLine> line_ ABSL_GUARDED_BY(mutex_);  // shared with its reader
   std::deque<v1::AlignerCommand> commands_ ABSL_GUARDED_BY(mutex_);
   AlignerPulse pulse_ ABSL_GUARDED_BY(mutex_);
   absl::Time unplanned_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();

@@ -167,8 +167,10 @@ TEST_CASE("FrameLine: the end of the peer is seen, attended or not", "[os][frame
 
 TEST_CASE("FrameLine: a frame that is refused ends the line, and the peer sees it", "[os][frame]") {
   Fixture fixture;
+  fixture.line->Return();  // both are there before either is read
   fixture.Say("bad");
   fixture.Say("unseen");
+  fixture.line->Attend(InAMinute());
   REQUIRE(fixture.WaitForEnd());
 
   CHECK_THAT(fixture.ends()[0], HasMessage("a bad frame"));

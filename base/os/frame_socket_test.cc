@@ -116,13 +116,18 @@ TEST_CASE("FrameSocket: a peer that does not read keeps a rest waiting", "[os][f
   REQUIRE(!other.Send("big", body).value());
   CHECK(!other.Continue().value());
 
-  Thread reader("reader", [&] { Take(&ends.frames); });
-  bool gone = false;
-  while (!gone) {
-    REQUIRE(WaitWritable(other.fd(), InAMinute()) == absl::OkStatus());
-    gone = other.Continue().value();
-  }
-  reader.Join();
+  absl::Status continued;
+  Thread sender("sender", [&] {
+    absl::StatusOr<bool> gone = false;
+    while (continued.ok() && gone.ok() && !*gone) {
+      continued = WaitWritable(other.fd(), InAMinute());
+      gone = other.Continue();
+    }
+    continued.Update(gone.status());
+  });
+  CHECK((Take(&ends.frames) == "big|" + body));
+  sender.Join();
+  CHECK(continued == absl::OkStatus());
   CHECK(other.Send("next", "").value());
   CHECK(Take(&ends.frames) == "next|");
 }

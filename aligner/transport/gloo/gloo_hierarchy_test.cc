@@ -63,7 +63,10 @@ std::vector<ExchangeResult> LoseRank(int lost, bool silent) {
   return RunRanks<ExchangeResult>(6, [&](int rank) {
     auto transport = MakeTransport(rank, 6, &store, kSizes, Topology::kHierarchical);
     ExchangeResult result;
-    result.status = transport->Open({Generation(1), nodes}, Deadline()).status;
+    // The lost one may be gone before the others are through with this.
+    const OpenResult opened = transport->Open({Generation(1), nodes}, Deadline());
+    result.status = opened.status;
+    result.suspect = opened.suspect;
     if (!result.status.ok()) return result;
     if (rank != lost) {
       const absl::Duration patience = silent ? absl::Seconds(5) : absl::Seconds(30);

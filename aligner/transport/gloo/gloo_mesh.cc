@@ -150,10 +150,11 @@ void GlooMesh::Abort() {
 void GlooMesh::ReadPeerAddresses(int own,
                                  const std::map<std::string, std::vector<char>>& published) {
   const size_t others = members_.size() - 1;
+  const size_t bytes = gloo::transport::tcp::Address().bytes().size();
   for (size_t peer = 0; peer < members_.size(); ++peer) {
     const auto all = published.find(absl::StrCat(peer));
-    if (all == published.end()) continue;  // Gloo did not come to it
-    const size_t bytes = all->second.size() / others;
+    // Gloo did not come to it, or will not take it.
+    if (all == published.end() || all->second.size() != others * bytes) continue;
     const auto place = static_cast<size_t>(own);
     const size_t index = place < peer ? place : place - 1;  // no member has an address for itself
     const auto begin = all->second.begin() + static_cast<ptrdiff_t>(index * bytes);

@@ -41,37 +41,51 @@ class DeadMember {
   FileDescriptor socket_;
 };
 
-TEST_CASE("F6: a rank that died before anybody was connected to it is named", "[aligner][gloo]") {
+// Connects a mesh whose first member published `addresses`; returns Gloo's complaint.
+std::string ConnectTo(const std::string& addresses, GlooMesh* mesh) {
   MapStore values;
   RendezvousStore store(&values, "mesh/", Deadline(), [] { return false; });
+  REQUIRE(store.Publish("0", addresses).ok());
+  for (const int place : {0, 2}) {  // Gloo asks for everybody's host first
+    REQUIRE(store.Publish(absl::StrCat("rank_", place), "host").ok());
+  }
+  gloo::transport::tcp::attr attributes;
+  attributes.hostname = "127.0.0.1";
+  std::string buffer(64, '\0');
+  std::string message;
+  try {
+    mesh->Connect({{Rank(7), Rank(3), Rank(5)},
+                   Rank(3),
+                   absl::Milliseconds(50),
+                   gloo::transport::tcp::CreateDevice(attributes),
+                   absl::MakeSpan(&buffer[0], buffer.size())},
+                  &store);
+  } catch (const std::exception& error) {
+    message = error.what();
+  }
+  mesh->Destroy();
+  return message;
+}
+
+TEST_CASE("F6: a rank that died before anybody was connected to it is named", "[aligner][gloo]") {
   // Whether Gloo calls or is called depends on the ports: over several meshes it does both.
   for (int attempt = 0; attempt < 6; ++attempt) {
     const DeadMember dead;
-    REQUIRE(store.Publish("0", dead.Addresses(2)).ok());
-    for (const int place : {0, 2}) {  // Gloo asks for everybody's host first
-      REQUIRE(store.Publish(absl::StrCat("rank_", place), "host").ok());
-    }
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = "127.0.0.1";
-    std::string buffer(64, '\0');
     GlooMesh mesh;
-    std::string message;
 
-    try {
-      mesh.Connect({{Rank(7), Rank(3), Rank(5)},
-                    Rank(3),
-                    absl::Milliseconds(50),
-                    gloo::transport::tcp::CreateDevice(attributes),
-                    absl::MakeSpan(&buffer[0], buffer.size())},
-                   &store);
-    } catch (const std::exception& error) {
-      message = error.what();
-    }
-    mesh.Destroy();
+    const std::string message = ConnectTo(dead.Addresses(2), &mesh);
 
     INFO("message: " << message);
     CHECK_FALSE(message.empty());
     CHECK(mesh.Suspect(message) == Rank(7));
+  }
+}
+
+TEST_CASE("GlooMesh: what is no address is an error, not the end of the process",
+          "[aligner][gloo]") {
+  for (const char* addresses : {"", "xx", "neither an address nor two of them"}) {
+    GlooMesh mesh;
+    CHECK_FALSE(ConnectTo(addresses, &mesh).empty());
   }
 }
 

@@ -12,8 +12,6 @@
 
 namespace odb {
 
-constexpr absl::Duration OdbdLine::kReadTimeout;
-
 absl::StatusOr<std::unique_ptr<OdbdLine>> OdbdLine::Start(FileDescriptor socket) {
   RETURN_IF_ERROR(GetPeerCredentials(socket.get()).status());  // that it is a socket at all
   std::unique_ptr<OdbdLine> self(new OdbdLine());

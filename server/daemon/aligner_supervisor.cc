@@ -29,9 +29,6 @@ absl::Duration PauseAfter(int failures) {
 
 }  // namespace
 
-constexpr absl::Duration AlignerSupervisor::kPauseMax;
-constexpr absl::Duration AlignerSupervisor::kStopTimeout;
-
 absl::StatusOr<std::unique_ptr<AlignerSupervisor>> AlignerSupervisor::Start(Options options,
                                                                             Hooks hooks,
                                                                             Spawner* spawner) {

@@ -46,8 +46,6 @@ v1::ArbiterUpdate FailureUpdate(const absl::Status& status) {
 
 }  // namespace
 
-constexpr absl::Duration ArbiterHost::kSignOfLife;
-
 class ArbiterHost::Channel final : public NodeChannel {
  public:
   Channel(std::shared_ptr<ArbiterHost> host, Member member)

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,13 @@
 #include "client/session_connection.h"
 
 namespace odb {
+namespace {
+
+absl::Duration SteadyNow() {
+  return absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
+}
+
+}  // namespace
 
 Client::Client(const ClientOptions& options)
     : owner_(getpid()),
@@ -75,6 +83,7 @@ absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
   taken_ = emitted_samples_ = total_samples_ = 0;
   iterating_ = true;
   reported_waiting_ = false;
+  waits_.Start(SteadyNow());
   inbox_->StartIterator(iterator_);
   v1::TrainerEvent event;
   event.mutable_start_epoch()->set_epoch(epoch);
@@ -85,6 +94,14 @@ absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
 absl::StatusOr<StepHandle> Client::Next(absl::Time deadline) {
   RETURN_IF_ERROR(CheckUsable());
   if (iterator_ < 0) return absl::FailedPreconditionError("call StartEpoch before Next");
+  waits_.Enter(SteadyNow());
+  absl::StatusOr<StepHandle> step = TakeNext(deadline);
+  // With a step or the end it was left already.
+  if (!step.ok()) waits_.LeaveWithout(SteadyNow());
+  return step;
+}
+
+absl::StatusOr<StepHandle> Client::TakeNext(absl::Time deadline) {
   while (iterating_) {
     // A limit that is reached with the epoch's last sample is no early end.
     const bool at_limit = LimitReached();
@@ -127,10 +144,12 @@ absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
 }
 
 absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
+  const absl::Duration now = SteadyNow();
+  waits_.LeaveWith(now);
   taken_ = step.index() + 1;
   emitted_samples_ = step.emitted_samples();
   total_samples_ = step.total_samples();
-  if (reported_waiting_) {
+  if (reported_waiting_ || waits_.ReportDue(now)) {
     reported_waiting_ = false;
     // The step is not held up for this.
     RETURN_IF_ERROR(ReportProgress(/*waiting=*/false, Haste::kWhenItLooks));
@@ -140,12 +159,14 @@ absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
         absl::StrCat("the daemon sent step ", step.index(), " idle and without a stand-in"));
   }
   const bool with_tensors = !step.idle() || options_.idle == IdleMode::kStandIn;
-  return ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors);
+  return ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors,
+                            waits_.last());
 }
 
 absl::Status Client::FinishEpoch(v1::EpochEnd end) {
   iterating_ = false;
   reported_waiting_ = false;
+  waits_.LeaveWith(SteadyNow());  // for the end, which the trainer waits for as for a step
   epoch_end_ = std::move(end);
   return ReportProgress(/*waiting=*/false, Haste::kNow);
 }
@@ -155,12 +176,17 @@ absl::Status Client::ReportProgress(bool waiting, Haste haste) {
   event.mutable_progress()->set_iterator(iterator_);
   event.mutable_progress()->set_taken(taken_);
   event.mutable_progress()->set_waiting(waiting);
+  event.mutable_progress()->set_waited_us(absl::ToInt64Microseconds(waits_.total()));
+  event.mutable_progress()->set_longest_wait_us(absl::ToInt64Microseconds(waits_.longest()));
+  waits_.Reported(SteadyNow());
   return outbox_->Push(std::move(event), haste);
 }
 
 absl::Status Client::EndIteration() {
   RETURN_IF_ERROR(CheckUsable());
   if (!iterating_) return absl::OkStatus();
+  // What was waited since the last report would be lost: later ones are of another iteration.
+  if (waits_.HasNews()) RETURN_IF_ERROR(ReportProgress(/*waiting=*/false, Haste::kWhenItLooks));
   iterating_ = false;
   inbox_->StartIterator(iterator_ + 1);
   v1::TrainerEvent event;

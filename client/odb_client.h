@@ -13,6 +13,7 @@
 #include "client/client_options.h"
 #include "client/outbox.h"
 #include "client/step.h"
+#include "client/wait_meter.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
@@ -86,6 +87,11 @@ class Client {
   // Steps of this iteration that Next() has passed.
   int64_t taken() const { return taken_; }
 
+  // What was spent in Next() for the steps of this iteration, or of the last one: altogether, and
+  // for the one that took longest. The daemon is told about once a second, and at the end.
+  absl::Duration waited() const { return waits_.total(); }
+  absl::Duration longest_wait() const { return waits_.longest(); }
+
   // How the last iteration that reached the end of its epoch ended.
   const std::optional<v1::EpochEnd>& epoch_end() const { return epoch_end_; }
 
@@ -97,6 +103,7 @@ class Client {
 
   absl::Status CheckUsable() const;
   bool LimitReached() const;
+  absl::StatusOr<StepHandle> TakeNext(absl::Time deadline);
   absl::StatusOr<v1::TrainerUpdate> Receive(absl::Time deadline);
   absl::Status ReportProgress(bool waiting, Haste haste);
   absl::StatusOr<StepHandle> TakeStep(v1::Step step);
@@ -112,6 +119,7 @@ class Client {
   bool closed_ = false;
   bool iterating_ = false;
   bool reported_waiting_ = false;
+  WaitMeter waits_;
   int64_t iterator_ = -1;
   IterationLimits limits_;
   int64_t taken_ = 0;

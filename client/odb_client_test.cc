@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/testing/fake_daemon.h"
 #include "tests/support/status_matchers.h"
 
@@ -96,6 +98,41 @@ TEST_CASE("Client: a step's memory goes back when its last handle dies", "[clien
   CHECK(f.Next()->message().index() == 2);
   CHECK(f.Logged("progress 0 3 running"));
   CHECK(Values(*second, 0).front() == 1000);
+}
+
+TEST_CASE("Client: what Next() waited is measured, stays with the step, and the daemon hears of it",
+          "[client]") {
+  Fixture f(FakeScript{/*steps=*/4, /*samples=*/1, /*length=*/4, /*slots=*/1});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  StepHandle first = f.Next();
+  const absl::Duration for_first = first->waited();
+  CHECK(f.client->waited() == for_first);
+
+  // The only slot is held: nothing comes for 60 ms, which is one wait with the call after it.
+  CHECK_FALSE(f.client->Next(absl::Now() + absl::Milliseconds(60)).ok());
+  CHECK(f.client->longest_wait() >= absl::Milliseconds(50));
+  first.reset();
+  const StepHandle second = f.Next();
+
+  CHECK(second->waited() >= absl::Milliseconds(50));
+  CHECK(f.client->waited() == for_first + second->waited());
+  CHECK(f.client->longest_wait() == std::max(for_first, second->waited()));
+
+  REQUIRE(f.client->EndIteration().ok());
+  CHECK(f.Logged(absl::StrCat("waited 0 ", absl::ToInt64Microseconds(f.client->waited()), " ",
+                              absl::ToInt64Microseconds(f.client->longest_wait()))));
+  REQUIRE(f.client->StartEpoch(1).ok());
+  CHECK(f.client->waited() == absl::ZeroDuration());
+}
+
+TEST_CASE("Client: at the end of an epoch the daemon knows all that was waited", "[client]") {
+  Fixture f(FakeScript{/*steps=*/5, /*samples=*/2, /*length=*/3});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  while (f.Next() != nullptr) {
+  }
+  CHECK(f.client->waited() > absl::ZeroDuration());
+  CHECK(f.Logged(absl::StrCat("waited 0 ", absl::ToInt64Microseconds(f.client->waited()), " ",
+                              absl::ToInt64Microseconds(f.client->longest_wait()))));
 }
 
 TEST_CASE("Client: a handle may die in another thread, after the client", "[client]") {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/os/memfd.h"
 #include "client/outbox.h"
@@ -38,25 +39,29 @@ class ClientStep {
   ClientStep(const ClientStep&) = delete;
   ClientStep& operator=(const ClientStep&) = delete;
 
-  // Takes over a step that was received. With `with_tensors` false it has none.
+  // Takes over a step that was received, for which the trainer waited `waited`. With `with_tensors`
+  // false it has no tensors.
   // Errors: Internal if a tensor does not lie inside the arena, aligned, with as many bytes as its
   // type and shape say; the step is then not returned.
   static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(
       v1::Step message, std::shared_ptr<const MappedRegion> arena, std::shared_ptr<Outbox> outbox,
-      bool with_tensors);
+      bool with_tensors, absl::Duration waited);
 
   const v1::Step& message() const { return message_; }
   bool idle() const { return message_.idle(); }
   double loss_scale() const { return message_.loss_scale(); }
+  // What the trainer spent in Next() for this step.
+  absl::Duration waited() const { return waited_; }
 
   int num_tensors() const { return message_.tensors_size(); }
   TensorView tensor(int i) const;  // 0 <= i < num_tensors()
 
  private:
   ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
-             std::shared_ptr<Outbox> outbox);
+             std::shared_ptr<Outbox> outbox, absl::Duration waited);
 
   v1::Step message_;
+  const absl::Duration waited_;
   // Shared by all steps of the session and by the client.
   std::shared_ptr<const MappedRegion> arena_;
   std::shared_ptr<Outbox> outbox_;

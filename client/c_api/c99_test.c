@@ -67,6 +67,9 @@ static int check_step(const odb_session_info* session, const odb_step* step, int
 /* Called from C++ with the socket of a fake daemon that serves 5 steps of 2 x 8. */
 int odb_c99_test(const char* socket) {
   odb_session_info session;
+  odb_waits waits;
+  odb_step_info info;
+  int64_t waited_us = 0;
   odb_step* step = NULL;
   odb_step* kept = NULL;
   int64_t steps = 0;
@@ -84,12 +87,17 @@ int odb_c99_test(const char* socket) {
     if (rc == ODB_TIMEOUT) continue;
     CHECK(rc == ODB_OK);
     CHECK(check_step(&session, step, steps) == 0);
+    CHECK(odb_step_get_info(step, &info, sizeof(info)) == ODB_OK);
+    waited_us += info.waited_us;
     ++steps;
     odb_step_release(kept);
     kept = step;
   }
   CHECK(step == NULL);
   CHECK(steps == 5);
+  CHECK(odb_client_waits(client, &waits, sizeof(waits)) == ODB_OK);
+  CHECK(waits.longest_us <= waits.total_us);
+  CHECK(waited_us <= waits.total_us); /* the end was waited for, too */
   CHECK(odb_client_close(client) == ODB_OK);
   CHECK(odb_client_next(client, 0, &step) == ODB_FAILED_PRECONDITION);
   odb_client_free(client);

@@ -62,7 +62,8 @@ odb_counts ToCounts(const odb::v1::Counts& counts) {
                     counts.vision_load()};
 }
 
-odb_step_info ToInfo(const odb::v1::Step& step) {
+odb_step_info ToInfo(const odb::ClientStep& handle) {
+  const odb::v1::Step& step = handle.message();
   odb_step_info info = {};
   info.step_id = step.step_id();
   info.epoch = step.epoch();
@@ -83,6 +84,7 @@ odb_step_info ToInfo(const odb::v1::Step& step) {
   info.global = ToCounts(step.global());
   info.window_local = ToCounts(step.window_local());
   info.window_global = ToCounts(step.window_global());
+  info.waited_us = absl::ToInt64Microseconds(handle.waited());
   return info;
 }
 
@@ -183,6 +185,16 @@ int odb_client_next(odb_client* client, int64_t timeout_ms, odb_step** step) {
   return only_time ? static_cast<int>(ODB_TIMEOUT) : code;
 }
 
+int odb_client_waits(odb_client* client, odb_waits* waits, size_t size) {
+  const absl::Status status = CheckOpen(client);
+  if (!status.ok()) return Told(client, status);
+  odb_waits all = {};
+  all.total_us = absl::ToInt64Microseconds(client->client->waited());
+  all.longest_us = absl::ToInt64Microseconds(client->client->longest_wait());
+  std::memcpy(waits, &all, std::min(size, sizeof(all)));
+  return ODB_OK;
+}
+
 int odb_client_end_iteration(odb_client* client) {
   const absl::Status status = CheckOpen(client);
   if (!status.ok()) return Told(client, status);
@@ -190,7 +202,7 @@ int odb_client_end_iteration(odb_client* client) {
 }
 
 int odb_step_get_info(const odb_step* step, odb_step_info* info, size_t size) {
-  const odb_step_info all = ToInfo(step->handle->message());
+  const odb_step_info all = ToInfo(*step->handle);
   std::memcpy(info, &all, std::min(size, sizeof(all)));
   return ODB_OK;
 }

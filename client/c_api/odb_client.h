@@ -136,6 +136,15 @@ ODB_API int odb_client_start_epoch(odb_client* client, int64_t epoch, int64_t ma
  * error. */
 ODB_API int odb_client_next(odb_client* client, int64_t timeout_ms, odb_step** step);
 
+typedef struct odb_waits {
+  int64_t total_us;   /* for all steps */
+  int64_t longest_us; /* for the one that took longest */
+} odb_waits;
+
+/* What was spent in odb_client_next for the steps of the running iteration, or the last one. The
+ * daemon's status shows it as well. Writes at most `size` bytes of *waits. */
+ODB_API int odb_client_waits(odb_client* client, odb_waits* waits, size_t size);
+
 /* Leaves the iteration after the last step that odb_client_next gave. ODB_OK if none runs. */
 ODB_API int odb_client_end_iteration(odb_client* client);
 
@@ -169,6 +178,7 @@ typedef struct odb_step_info {
   odb_counts global;       /* all ranks */
   odb_counts window_local; /* over the accumulation window */
   odb_counts window_global;
+  int64_t waited_us; /* spent in odb_client_next for this step, over all calls that it took */
 } odb_step_info;
 
 /* Writes at most `size` bytes of *info, sizeof(*info) normally. */

@@ -52,6 +52,20 @@ Lines HeaderLines(const v1::Status& status) {
   };
 }
 
+// Of the trainer that waited most; empty if none did.
+std::string WaitLine(const v1::JobStatus& job) {
+  const auto& ranks = job.ranks();
+  const auto most = std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) {
+    return a.trainer_waited_us() < b.trainer_waited_us();
+  });
+  if (most == ranks.end() || most->trainer_waited_us() == 0) return "";
+  const bool one = ranks.size() == 1;
+  return absl::StrCat(one ? "  trainer waited " : "  trainers waited up to ",
+                      TimeSpan(most->trainer_waited_us()), " (longest ",
+                      TimeSpan(most->trainer_longest_wait_us()),
+                      one ? ")" : absl::StrCat(", rank ", most->rank(), ")"));
+}
+
 Lines JobLines(const v1::JobStatus& job) {
   const int64_t total = job.epoch_samples_total();
   const double share = total == 0 ? 0.0 : static_cast<double>(job.epoch_samples_taken()) / total;
@@ -67,6 +81,8 @@ Lines JobLines(const v1::JobStatus& job) {
                    " idle slots, fill ", Percent(job.fill()), ", real tokens ",
                    Percent(job.real_token_share())),
   };
+  const std::string waited = WaitLine(job);
+  if (!waited.empty()) lines.push_back(waited);
   if (!job.waiting().empty()) lines.push_back(absl::StrCat("  ", job.waiting()));
   if (job.aligner_restarts() > 0) {
     lines.push_back(absl::StrCat("  ", job.aligner_restarts(), " aligners were restarted"));

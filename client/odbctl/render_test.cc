@@ -35,7 +35,8 @@ v1::Status ExampleStatus() {
       steps: 3120 idle_slots: 7
       ranks { rank: 0 trainer_pid: 12345 state: "running" window: 256 window_max: 256
               planned_steps: 12 ready_steps: 6 held_steps: 2 steps: 3120 idle_steps: 3
-              arena_bytes: 1000 arena_used: 420 }
+              arena_bytes: 1000 arena_used: 420 trainer_waited_us: 412000
+              trainer_longest_wait_us: 31200 }
       ranks { rank: 1 trainer_pid: 12346 state: "backpressured (trainer)" window: 41
               window_max: 256 planned_steps: 6 held_steps: 6 steps: 3118 idle_steps: 4
               arena_bytes: 1000 arena_used: 1000 }
@@ -53,11 +54,29 @@ pool     3 of 4 threads busy, 4,812 samples/s
 job 2 train  running  2 ranks  epoch 3  round 812  generation 1  on eth0
   845 of 999 samples (84.6 %) of the epoch taken, 960 planned
   3,120 steps, 7 idle slots, fill 93.4 %, real tokens 97.8 %
+  trainers waited up to 0.4 s (longest 31 ms, rank 0)
   round 812 waits for rank 1: arena full (4.1 s)
   rank  trainer  state          window planned ready held    steps  idle  arena
      0    12345  running       256/256      12     6    2     3120     3    42%
      1    12346  backpressured  41/256       6     0    6     3118     4   100%
 )");
+}
+
+TEST_CASE("RenderStatus: what one trainer waited, and nothing if none did", "[odbctl]") {
+  v1::Status status = ExampleStatus();
+  status.mutable_jobs(0)->mutable_ranks()->RemoveLast();
+  CHECK(absl::StrContains(RenderStatus(status), "\n  trainer waited 0.4 s (longest 31 ms)\n"));
+  status.mutable_jobs(0)->mutable_ranks(0)->clear_trainer_waited_us();
+  CHECK_FALSE(absl::StrContains(RenderStatus(status), "waited"));
+}
+
+TEST_CASE("TimeSpan: in a unit that can be read", "[odbctl]") {
+  CHECK(TimeSpan(0) == "0 us");
+  CHECK(TimeSpan(999) == "999 us");
+  CHECK(TimeSpan(99'999) == "99 ms");
+  CHECK(TimeSpan(100'000) == "0.1 s");
+  CHECK(TimeSpan(99'900'000) == "99.9 s");
+  CHECK(TimeSpan(125'000'000) == "0:02:05");
 }
 
 TEST_CASE("RenderStatus: samples that were abandoned are part of the sum", "[odbctl]") {

@@ -27,6 +27,13 @@ std::string Clock(double seconds) {
   return absl::StrFormat("%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+std::string TimeSpan(int64_t microseconds) {
+  if (microseconds < 1000) return absl::StrCat(microseconds, " us");
+  if (microseconds < 100'000) return absl::StrCat(microseconds / 1000, " ms");
+  const double seconds = static_cast<double>(microseconds) / 1e6;
+  return seconds < 100 ? absl::StrFormat("%.1f s", seconds) : Clock(seconds);
+}
+
 size_t Columns(absl::string_view text) {
   size_t columns = 0;
   for (const char c : text) columns += StartsCharacter(c) ? 1 : 0;

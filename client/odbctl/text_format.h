@@ -18,6 +18,9 @@ std::string Percent(double share);
 // 3725.2 -> "1:02:05".
 std::string Clock(double seconds);
 
+// 420 -> "420 us", 31200 -> "31 ms", 412000 -> "0.4 s", 125000000 -> "0:02:05".
+std::string TimeSpan(int64_t microseconds);
+
 // Columns of UTF-8 text: its characters.
 size_t Columns(absl::string_view text);
 

@@ -100,6 +100,10 @@ void FakeSession::OnGone() {
 
 void FakeSession::OnEvent(const v1::TrainerEvent& event) {
   log_(Describe(event));
+  if (event.progress().waited_us() > 0) {
+    log_(absl::StrCat("waited ", event.progress().iterator(), " ", event.progress().waited_us(),
+                      " ", event.progress().longest_wait_us()));
+  }
   MutexLock lock(&mutex_);
   for (const int64_t id : event.returned().step_ids()) {
     const auto slot = slot_of_.find(id);

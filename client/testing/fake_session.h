@@ -44,7 +44,8 @@ struct FakeScript {
 };
 
 // One session of a fake daemon: its arena, its steps and a log of what the trainer said, one line
-// per event ("start_epoch 1 0", "returned 1 2", "end_iteration 0 3", ...).
+// per event ("start_epoch 1 0", "returned 1 2", "end_iteration 0 3", ...), and one more for the
+// waits that a progress tells of ("waited <iterator> <us> <longest us>").
 //
 // Threads: thread-safe. Errors: Create fails without memory.
 class FakeSession {

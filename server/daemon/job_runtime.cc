@@ -150,6 +150,7 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   ASSIGN_OR_RETURN(options.tensors, TensorFormatOf(config));
   options.tensors.pad_token_id = node_.pad_token_id;
   options.prefetch_steps = config.prefetch_steps();
+  options.prefetch_bytes = config.prefetch_bytes();
   options.arena_bytes = config.arena_bytes();
   options.sample_tokens_max =
       config.max_length_policy() == "alone" ? 0 : EffectiveMaxLength(config);

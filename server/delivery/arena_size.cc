@@ -45,6 +45,10 @@ int64_t RowBytes(const RankRuntime::Options& options, const Dataset& dataset) {
 
 }  // namespace
 
+PrefetchLimits PrefetchLimitsOf(const RankRuntime::Options& options) {
+  return {options.prefetch_steps, options.prefetch_bytes};
+}
+
 StepLayout StandInLayout(const Sample& stand_in, const RankRuntime::Options& options) {
   return MakeLayout({1, PaddedBy(options.plan, stand_in.length())}, {&stand_in}, options.tensors);
 }
@@ -66,14 +70,23 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
   const int64_t longest = PaddedBy(options.plan, longest_sample);
   const int64_t alone_bytes =
       longest > options.plan.budget ? TokenBytesMax(longest, options.tensors) : 0;
-  return stand_in_bytes + (2 * options.prefetch_steps - 1) * step_bytes + alone_bytes +
-         kRowBytesSteps * RowBytes(options, dataset);
+  const int64_t row_bytes = RowBytes(options, dataset);
+  const PrefetchLimits limits = PrefetchLimitsOf(options);
+  int64_t room =
+      ArenaRoom({limits.steps, 0}, step_bytes) + alone_bytes + kRowBytesSteps * row_bytes;
+  if (limits.bytes > 0) {
+    room = std::min(room, ArenaRoom(limits, std::max(step_bytes, alone_bytes) + row_bytes));
+  }
+  return stand_in_bytes + room;
 }
 
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in) {
-  const int64_t usual =
-      stand_in.bytes + options.prefetch_steps * TokenBytesMax(options.plan.budget, options.tensors);
-  return std::min(options.arena_bytes, usual);
+  const int64_t step_bytes = TokenBytesMax(options.plan.budget, options.tensors);
+  int64_t usual = options.prefetch_steps * step_bytes;
+  if (options.prefetch_bytes > 0) {
+    usual = std::min(usual, std::max(step_bytes, options.prefetch_bytes));
+  }
+  return std::min(options.arena_bytes, stand_in.bytes + usual);
 }
 
 }  // namespace odb

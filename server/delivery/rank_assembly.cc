@@ -55,19 +55,11 @@ absl::Status RankRuntimeImpl::AssembleWindow(std::vector<PlannedStep> window) {
 }
 
 absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step message) {
-  if (!AwaitSlot(planned)) {
-    DropStep(planned);
-    return absl::OkStatus();
-  }
   LoggedStep step;
-  if (planned.samples.empty()) {
-    DescribeTensors(stand_in_layout_, /*offset=*/0, &message);
-  } else {
-    const absl::StatusOr<bool> written = WriteStep(planned, &step, &message);
-    if (!written.ok() || !*written) {
-      DropStep(planned);
-      return written.status();
-    }
+  const absl::StatusOr<bool> written = WriteStep(planned, &step, &message);
+  if (!written.ok() || !*written) {
+    DropStep(planned);
+    return written.status();
   }
   step.message = std::move(message);
   {
@@ -89,6 +81,11 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
 
 absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, LoggedStep* step,
                                                 v1::Step* message) {
+  if (planned.samples.empty()) {
+    if (!AwaitTurn(planned, /*bytes=*/0)) return false;
+    DescribeTensors(stand_in_layout_, /*offset=*/0, message);
+    return true;
+  }
   std::vector<const Sample*> samples;
   for (const WindowSample& sample : planned.samples) {
     RETURN_IF_ERROR(CheckExtras(sample.sample, options_.tensors));
@@ -96,6 +93,7 @@ absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, Logg
     step->records.push_back(sample.record);
   }
   const StepLayout layout = MakeLayout(builder_.ShapeOf(planned), samples, options_.tensors);
+  if (!AwaitTurn(planned, layout.bytes)) return false;
   ASSIGN_OR_RETURN(step->extent, AwaitExtent(planned, layout.bytes));
   if (!step->extent.has_value()) return false;
   WriteTensors(samples, layout, options_.tensors, arena_->data() + step->extent->offset);
@@ -103,11 +101,13 @@ absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, Logg
   return true;
 }
 
-bool RankRuntimeImpl::AwaitSlot(const PlannedStep& planned) {
+bool RankRuntimeImpl::AwaitTurn(const PlannedStep& planned, int64_t bytes) {
   MutexLock lock(&mutex_);
   while (true) {
+    bytes_wanted_ = 0;
     if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return false;
-    if (log_.num_steps() < options_.prefetch_steps) return true;
+    if (prefetch_.Admits(log_.num_steps(), HeldBytes(), bytes)) return true;
+    bytes_wanted_ = bytes;
     changed_.Wait(&mutex_);
   }
 }

@@ -69,6 +69,7 @@ absl::Status CheckOptions(const RankRuntime::Options& options,
   RETURN_IF_ERROR(at_least("window", options.window, 1));
   RETURN_IF_ERROR(at_least("accumulation", options.accumulation, 1));
   RETURN_IF_ERROR(at_least("prefetch_steps", options.prefetch_steps, 1));
+  RETURN_IF_ERROR(at_least("prefetch_bytes", options.prefetch_bytes, 0));
   RETURN_IF_ERROR(at_least("max_steps_per_round", options.plan.max_steps, 1));
   RETURN_IF_ERROR(at_least("token_budget", options.plan.budget, 1));
   if (options.plan.termination == Termination::kNonJoin && options.plan.quota == 0) {
@@ -88,6 +89,7 @@ RankRuntimeImpl::RankRuntimeImpl(const Options& options, const Dependencies& dep
                                  std::unique_ptr<Arena> arena, const Sample& stand_in)
     : options_(options),
       deps_(dependencies),
+      prefetch_(PrefetchLimitsOf(options)),
       arena_(std::move(arena)),
       builder_(BuilderOptions(options, dependencies.views->world_size())),
       planned_(
@@ -166,6 +168,8 @@ absl::Status RankRuntimeImpl::Apply(int32_t replica, const v1::TrainerEvent& eve
       const v1::Progress& progress = event.progress();
       RETURN_IF_ERROR(
           group_.Progress(replica, progress.iterator(), progress.taken(), progress.waiting()));
+      group_.Waited(replica, progress.iterator(),
+                    {progress.waited_us(), progress.longest_wait_us()});
       log_.MarkTaken(replica, progress.iterator(), progress.taken());
       break;
     }

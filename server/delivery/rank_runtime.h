@@ -55,8 +55,9 @@ class RankRuntime {
     int32_t accumulation = 1;
     LossScaleUnit loss_scale = LossScaleUnit::kLossTokens;
     TensorFormat tensors;
-    int32_t prefetch_steps = 8;  // assembled steps that are ready or held, at most
-    int64_t arena_bytes = 0;  // 0 = computed from the budget, prefetch_steps and sample_tokens_max
+    int32_t prefetch_steps = 8;     // assembled steps that are ready or held, at most
+    int64_t prefetch_bytes = 0;     // and their bytes, if they are more than one; 0 = any
+    int64_t arena_bytes = 0;        // 0 = computed (arena_size.h)
     int64_t sample_tokens_max = 0;  // no sample is longer; 0 = no limit (policy `alone`)
   };
 

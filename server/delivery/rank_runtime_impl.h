@@ -15,6 +15,7 @@
 #include "base/os/thread.h"
 #include "server/delivery/arena.h"
 #include "server/delivery/delivery_log.h"
+#include "server/delivery/prefetch_limits.h"
 #include "server/delivery/rank_runtime.h"
 #include "server/delivery/replica_group.h"
 #include "server/delivery/step_builder.h"
@@ -70,11 +71,14 @@ class RankRuntimeImpl final : public RankRuntime {
   void Assemble();
   absl::Status AssembleWindow(std::vector<PlannedStep> window);
   absl::Status AssembleStep(const PlannedStep& planned, v1::Step message);
-  // The tensors of a step that is not IDLE. False: dropped meanwhile, or the runtime stops.
+  // The tensors of a step. False: dropped meanwhile, or the runtime stops.
   absl::StatusOr<bool> WriteStep(const PlannedStep& planned, LoggedStep* step, v1::Step* message);
+  // Waits until one more step, of so many bytes (0: IDLE), may be assembled. False: the same.
+  bool AwaitTurn(const PlannedStep& planned, int64_t bytes);
   // nullopt: the same.
   absl::StatusOr<std::optional<Extent>> AwaitExtent(const PlannedStep& planned, int64_t bytes);
-  bool AwaitSlot(const PlannedStep& planned);
+  // Of steps that are assembled and not returned.
+  int64_t HeldBytes() const { return arena_->used_bytes() - stand_in_layout_.bytes; }
   void DropStep(const PlannedStep& planned);
   void EndIteration(const IterationEnd& end);
   bool IsDroppedLocked(const PlannedStep& planned) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -91,6 +95,7 @@ class RankRuntimeImpl final : public RankRuntime {
 
   const Options options_;
   const Dependencies deps_;
+  const PrefetchLimits prefetch_;
   const std::unique_ptr<Arena> arena_;
   const StepBuilder builder_;
   StepLayout stand_in_layout_;  // at the start of the arena
@@ -112,7 +117,8 @@ class RankRuntimeImpl final : public RankRuntime {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t bytes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // by the assembler, from a full arena
+  // Of the step that waits for room: in a full arena, or within prefetch_bytes; 0 = none does.
+  int64_t bytes_wanted_ ABSL_GUARDED_BY(mutex_) = 0;
   // The natural end of the last iteration that has one: coverage ends once its steps were taken.
   std::optional<IterationEnd> end_ ABSL_GUARDED_BY(mutex_);
   bool coverage_ended_ ABSL_GUARDED_BY(mutex_) = true;

@@ -7,6 +7,7 @@
 
 #include "server/delivery/rank_world.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -80,6 +81,78 @@ TEST_CASE("RankRuntime: an arena held by the trainer names the steps; returning 
   REQUIRE(fourth.ok());
   CHECK((*fourth)->step_id() == 4);
   CHECK(world.runtime(0)->Snapshot().arena_used() <= world.runtime(0)->arena_bytes());
+}
+
+TEST_CASE("RankRuntime: prefetch_bytes holds back steps of a trainer that takes none, and says so",
+          "[delivery]") {
+  RankWorld::Options options = SmallWorld(1);
+  options.rank.prefetch_bytes = 1;  // one step at a time, whatever its size
+  RankWorld world(options);
+  RankRuntime* const runtime = world.runtime(0);
+  FakeTrainer* const trainer = world.trainer(0);
+  trainer->hold = 100;
+  REQUIRE(trainer->Start(Epoch(0)).ok());
+  REQUIRE(trainer->Next().ok());
+
+  CHECK(WaitUntil([&] { return runtime->Snapshot().state() == "backpressured (trainer)"; },
+                  absl::Now() + absl::Seconds(60)));
+  CHECK(runtime->Snapshot().held_steps() + runtime->Snapshot().ready_steps() == 1);
+
+  trainer->patience = absl::Milliseconds(1500);
+  CHECK_THAT(trainer->Next().status(), HasCode(absl::StatusCode::kDeadlineExceeded));
+  REQUIRE_FALSE(trainer->waits.empty());
+  CHECK_THAT(trainer->waits.back(), Catch::StartsWith("no room for a step of "));
+  CHECK_THAT(trainer->waits.back(),
+             Catch::EndsWith(" bytes within prefetch_bytes 1: 1 step held by the trainer: 1"));
+
+  trainer->patience = absl::Seconds(60);
+  REQUIRE(trainer->Return(1).ok());
+  CHECK(trainer->Next().ok());
+}
+
+TEST_CASE("RankRuntime: prefetch_bytes changes when steps come, not what is in them",
+          "[delivery]") {
+  std::vector<std::vector<uint64_t>> digests;
+  for (const int64_t bytes : {0, 1, 60'000, 120'000}) {
+    RankWorld::Options options = SmallWorld(2);
+    options.rank.prefetch_bytes = bytes;
+    RankWorld world(options);
+    for (int32_t rank = 0; rank < 2; ++rank) world.trainer(rank)->hold = 0;
+    const auto results =
+        world.Run([](FakeTrainer* trainer, Rank) { return trainer->RunEpoch(Epoch(0)); });
+    for (const absl::Status& status : results) CHECK(status.ok());
+    digests.push_back(world.trainer(0)->digests);
+  }
+  REQUIRE(digests[0].size() > 4);
+  for (const std::vector<uint64_t>& other : digests) CHECK(other == digests[0]);
+}
+
+TEST_CASE("RankRuntime: with prefetch_bytes the arena is smaller, and holds what they admit",
+          "[delivery]") {
+  RankWorld::Options options = SmallWorld(1);
+  options.rank.prefetch_steps = 8;
+  const int64_t by_steps = RankWorld(options).runtime(0)->arena_bytes();
+  // A step at the budget takes 2048 x (8 + 8 + 8) bytes.
+  const int64_t step = 2048 * 24;
+  options.rank.prefetch_bytes = 2 * step;
+  const int64_t by_bytes = RankWorld(options).runtime(0)->arena_bytes();
+  // 15 steps, or 2 + 7 of them; the stand-in is the same.
+  CHECK(by_steps - by_bytes == 6 * step);
+}
+
+TEST_CASE("RankRuntime: what a trainer waited is in the status, of its running iteration",
+          "[delivery]") {
+  RankWorld world(SmallWorld(1));
+  RankRuntime* const runtime = world.runtime(0);
+  REQUIRE(world.trainer(0)->Start(Epoch(0)).ok());
+  v1::TrainerEvent event;
+  event.mutable_progress()->set_waited_us(400'000);
+  event.mutable_progress()->set_longest_wait_us(31'000);
+
+  REQUIRE(runtime->OnEvent(0, event).ok());
+
+  CHECK(runtime->Snapshot().trainer_waited_us() == 400'000);
+  CHECK(runtime->Snapshot().trainer_longest_wait_us() == 31'000);
 }
 
 TEST_CASE("RankRuntime: a stream that is opened again gets its unreturned steps again",

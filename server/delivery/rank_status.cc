@@ -21,7 +21,10 @@ std::string RankRuntimeImpl::DescribeWait(int32_t replica) const {
                         " steps held by the trainer: ", DescribeSteps(held));
   }
   if (bytes_wanted_ > 0 && !held.empty()) {
-    return absl::StrCat("no room for a step of ", bytes_wanted_, " bytes: ", held.size(),
+    const bool is_limit = prefetch_.bytes > 0 && HeldBytes() + bytes_wanted_ > prefetch_.bytes;
+    const std::string where =
+        is_limit ? absl::StrCat(" within prefetch_bytes ", prefetch_.bytes) : "";
+    return absl::StrCat("no room for a step of ", bytes_wanted_, " bytes", where, ": ", held.size(),
                         held.size() == 1 ? " step" : " steps",
                         " held by the trainer: ", DescribeSteps(held));
   }
@@ -64,7 +67,10 @@ v1::RankStatus RankRuntimeImpl::Snapshot() const {
     status.set_steps(steps_);
     status.set_idle_steps(idle_steps_);
     status.set_samples(samples_);
-    const bool all_out = log_.num_steps() >= options_.prefetch_steps;
+    const TrainerWait wait = group_.wait();
+    status.set_trainer_waited_us(wait.total);
+    status.set_trainer_longest_wait_us(wait.longest);
+    const bool all_out = log_.num_steps() >= options_.prefetch_steps || bytes_wanted_ > 0;
     for (int32_t replica = 0; replica < options_.replicas; ++replica) {
       is_blocked = is_blocked || IsBlockedLocked(replica);
     }

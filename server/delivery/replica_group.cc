@@ -60,6 +60,13 @@ absl::Status ReplicaGroup::Progress(int32_t replica, int64_t iterator, int64_t t
   return CheckEnds(iterator);
 }
 
+void ReplicaGroup::Waited(int32_t replica, int64_t iterator, TrainerWait wait) {
+  Replica& self = replicas_[static_cast<size_t>(replica)];
+  if (iterator != self.iterator) return;  // late
+  self.wait.total = std::max(self.wait.total, wait.total);
+  self.wait.longest = std::max(self.wait.longest, wait.longest);
+}
+
 void ReplicaGroup::Returned(int32_t replica, int64_t iterator, int64_t index) {
   Replica& self = replicas_[static_cast<size_t>(replica)];
   if (iterator == self.iterator && !self.left) self.taken = std::max(self.taken, index + 1);
@@ -156,6 +163,13 @@ std::optional<int64_t> ReplicaGroup::left_at(int64_t iterator) const {
 bool ReplicaGroup::all_closed() const {
   return std::all_of(replicas_.begin(), replicas_.end(),
                      [](const Replica& replica) { return replica.closed; });
+}
+
+TrainerWait ReplicaGroup::wait() const {
+  const auto most = std::max_element(
+      replicas_.begin(), replicas_.end(),
+      [](const Replica& a, const Replica& b) { return a.wait.total < b.wait.total; });
+  return most->wait;
 }
 
 int32_t ReplicaGroup::straggler() const {

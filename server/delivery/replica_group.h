@@ -10,6 +10,12 @@
 
 namespace odb {
 
+// Of one iteration, in microseconds.
+struct TrainerWait {
+  int64_t total = 0;
+  int64_t longest = 0;
+};
+
 // What the replicas of one dp rank have said, and what follows for the rank as a whole.
 //
 // Events of a stream that was opened again repeat themselves; what is known already changes
@@ -28,6 +34,8 @@ class ReplicaGroup {
   absl::Status Start(int32_t replica, Epoch epoch, int64_t iterator,
                      std::optional<int64_t> end_of_last);
   absl::Status Progress(int32_t replica, int64_t iterator, int64_t taken, bool waiting);
+  // What the replica says that it has waited for the steps of `iterator`: altogether, and longest.
+  void Waited(int32_t replica, int64_t iterator, TrainerWait wait);
   // A step was returned, so it was taken.
   void Returned(int32_t replica, int64_t iterator, int64_t index);
   absl::Status Leave(int32_t replica, int64_t iterator, int64_t taken);
@@ -50,6 +58,8 @@ class ReplicaGroup {
   // Where all replicas left iteration `iterator`; nullopt while one of them has not.
   std::optional<int64_t> left_at(int64_t iterator) const;
   bool all_closed() const;
+  // Of the replica that has waited most in its iteration.
+  TrainerWait wait() const;
   // The lowest replica that has not started what another has; -1 = none.
   int32_t straggler() const;
 
@@ -59,6 +69,7 @@ class ReplicaGroup {
     Epoch epoch;
     int64_t taken = 0;
     int64_t waiting_at = -1;  // blocked, asked for this step
+    TrainerWait wait;
     bool left = false;
     bool closed = false;
   };

@@ -52,6 +52,29 @@ TEST_CASE("ReplicaGroup: a rank waits only if its furthest replica does, for tha
   CHECK_FALSE(group.any_waiting(0));
 }
 
+TEST_CASE("ReplicaGroup: waits are those of the replica that waited most, in its iteration",
+          "[delivery]") {
+  ReplicaGroup group(Rank(0), 2);
+  for (int32_t replica = 0; replica < 2; ++replica) {
+    REQUIRE(group.Start(replica, Epoch(0), 0, std::nullopt).ok());
+  }
+
+  group.Waited(0, 0, {/*total=*/900, /*longest=*/400});
+  group.Waited(1, 0, {/*total=*/1000, /*longest=*/300});
+  CHECK(group.wait().total == 1000);
+  CHECK(group.wait().longest == 300);
+
+  // A stream that was opened again may repeat what is old.
+  group.Waited(1, 0, {/*total=*/10, /*longest=*/10});
+  CHECK(group.wait().total == 1000);
+
+  for (int32_t replica = 0; replica < 2; ++replica) {
+    REQUIRE(group.Start(replica, Epoch(1), 1, /*end_of_last=*/0).ok());
+    group.Waited(replica, 0, {/*total=*/5000, /*longest=*/5000});  // late
+  }
+  CHECK(group.wait().total == 0);
+}
+
 TEST_CASE("ReplicaGroup: leaving at different steps is found out whoever comes first",
           "[delivery]") {
   ReplicaGroup group(Rank(1), 2);

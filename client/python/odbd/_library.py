@@ -61,7 +61,12 @@ class StepInfo(ctypes.Structure):
         ("global_", Counts),
         ("window_local", Counts),
         ("window_global", Counts),
+        ("waited_us", ctypes.c_int64),
     ]
+
+
+class Waits(ctypes.Structure):
+    _fields_ = [("total_us", ctypes.c_int64), ("longest_us", ctypes.c_int64)]
 
 
 class Tensor(ctypes.Structure):
@@ -113,6 +118,10 @@ _SIGNATURES = {
     "odb_client_next": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_void_p)],
+    ),
+    "odb_client_waits": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.POINTER(Waits), ctypes.c_size_t],
     ),
     "odb_client_end_iteration": (ctypes.c_int, [ctypes.c_void_p]),
     "odb_step_get_info": (

@@ -168,6 +168,13 @@ class DataLoader:
                     self._waiting_text(client) or "no reason known",
                 )
 
+    def _waits(self) -> _library.Waits:
+        waits = _library.Waits()
+        self._usable_client().call(
+            self._library.odb_client_waits, ctypes.byref(waits), ctypes.sizeof(waits)
+        )
+        return waits
+
     def _waiting_text(self, client: Client) -> str:
         return client.call(self._library.odb_client_waiting_text).decode(errors="replace")
 
@@ -218,6 +225,16 @@ class DataLoader:
     def transport(self) -> str:
         """How the messages about steps travel: "ring" or "stream"."""
         return self._session.transport.decode()
+
+    @property
+    def wait_s(self) -> float:
+        """Seconds that the loop waited for the steps of its iteration, or of the last one."""
+        return self._waits().total_us / 1e6
+
+    @property
+    def longest_wait_s(self) -> float:
+        """For the step that took longest."""
+        return self._waits().longest_us / 1e6
 
     @property
     def dp_rank(self) -> int:

@@ -151,6 +151,11 @@ class Step:
         return float(self.epoch_fraction)
 
     @property
+    def wait_s(self) -> float:
+        """Seconds that the loop waited for this step."""
+        return self._info.waited_us / 1e6
+
+    @property
     def sample_ids(self) -> Tuple[SampleId, ...]:
         """The samples of this rank in this step, in the order of the batch; empty if it is idle."""
         return tuple(SampleId(entry.source, entry.key) for entry in self._ids)

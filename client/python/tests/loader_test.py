@@ -71,6 +71,18 @@ class IterationTest(support.DaemonTest):
         self.assertEqual(step.sample_ids, (odbd.SampleId(1, 4), odbd.SampleId(1, 5)))
         self.assertIn("index=2", repr(step))
 
+    def test_waits_are_known_by_step_and_altogether(self):
+        daemon = self.daemon(steps=4, slots=2)
+        with odbd.DataLoader(socket=daemon.socket) as loader:
+            steps = [batch.step for batch in loader]
+            self.assertGreater(loader.wait_s, 0)
+            self.assertGreaterEqual(loader.wait_s, loader.longest_wait_s)
+            # The end was waited for, too. Each is cut to whole microseconds.
+            self.assertLessEqual(sum(step.wait_s for step in steps), loader.wait_s + 1e-9)
+            self.assertGreaterEqual(loader.longest_wait_s, max(step.wait_s for step in steps))
+        with self.assertRaises(odbd.Error):
+            loader.wait_s
+
     def test_without_an_estimate_there_is_none(self):
         daemon = self.daemon(estimated_steps=0)
         with odbd.DataLoader(socket=daemon.socket) as loader:

@@ -14,12 +14,12 @@
 #include "server/daemon/config_tensors.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/step_estimate.h"
-#include "server/preprocess/bpe_tokenizer.h"
 #include "server/preprocess/byte_tokenizer.h"
 #include "server/preprocess/conversation_transform.h"
 #include "server/preprocess/corpus_transform.h"
 #include "server/preprocess/quarantine.h"
 #include "server/preprocess/tokenized_transform.h"
+#include "server/preprocess/tokenizer_file.h"
 
 namespace odb {
 namespace {
@@ -41,7 +41,7 @@ OverLengthPolicy OverLengthOf(const v1::Config& config) {
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const v1::Config& config) {
   if (config.tokenizer() == "bytes") return MakeByteTokenizer();
-  return LoadBpeTokenizer(config.tokenizer());
+  return LoadTokenizerFile(config.tokenizer());
 }
 
 // Of each source; empty if the records are text.

@@ -14,28 +14,10 @@
 #include "server/preprocess/scratch_pool.h"
 #include "server/preprocess/tokenizer_json.h"
 #include "server/preprocess/unicode_normalizer.h"
+#include "server/preprocess/word_cache.h"
 
 namespace odb {
 namespace {
-
-// Words seen lately and their tokens. A fixed number of places, one for each word to be in: what is
-// put there later replaces what was there, so it never grows.
-class WordCache {
- public:
-  static constexpr size_t kLongestWord = 32;  // bytes; longer ones seldom come back
-
-  struct Entry {
-    std::string word;
-    std::vector<int32_t> ids;
-  };
-
-  WordCache() : entries_(kNumEntries) {}
-  Entry& PlaceOf(absl::string_view word) { return entries_[Hash64(word) % kNumEntries]; }
-
- private:
-  static constexpr size_t kNumEntries = size_t{1} << 14;
-  std::vector<Entry> entries_;
-};
 
 struct Scratch {
   std::vector<std::unique_ptr<SplitPattern::Scratch>> splits;

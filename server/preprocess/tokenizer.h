@@ -19,7 +19,7 @@ enum class MarkupTokens : uint8_t {
 // Text to token ids.
 //
 // Threads: Encode and the look-ups may be called from any number of threads at once. Errors: none;
-// the text should be valid UTF-8, of anything else the bytes are encoded as they are.
+// the text should be valid UTF-8 (records with anything else are quarantined before).
 // Deterministic: same text, same ids, on any machine.
 class Tokenizer {
  public:

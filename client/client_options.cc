@@ -20,6 +20,20 @@ absl::Status ReadInt(const EnvironmentLookup& lookup, const char* name, int32_t*
   return absl::OkStatus();
 }
 
+// The value of a variable that is one of a few words; `out` is left alone if it is unset or empty.
+template <typename Choice>
+absl::Status ReadChoice(const EnvironmentLookup& lookup, const char* name,
+                        absl::StatusOr<Choice> (*parse)(absl::string_view), Choice* out) {
+  const std::string text = lookup(name).value_or("");
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<Choice> parsed = parse(text);
+  if (!parsed.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", parsed.status().message()));
+  }
+  *out = *parsed;
+  return absl::OkStatus();
+}
+
 absl::Status CheckRange(const char* name, int64_t value, int64_t low, int64_t high) {
   if (value >= low && value <= high) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -46,15 +60,8 @@ absl::StatusOr<ClientOptions> ClientOptions::FromLookup(const EnvironmentLookup&
   options.master_addr = lookup("MASTER_ADDR").value_or("");
   options.run_id = lookup("TORCHELASTIC_RUN_ID").value_or("");
 
-  const std::string transport = lookup("ODB_CLIENT_TRANSPORT").value_or("");
-  if (!transport.empty()) {
-    const auto parsed = ParseTransport(transport);
-    if (!parsed.ok()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("ODB_CLIENT_TRANSPORT: ", parsed.status().message()));
-    }
-    options.transport = *parsed;
-  }
+  RETURN_IF_ERROR(ReadChoice(lookup, "ODB_CLIENT_TRANSPORT", ParseTransport, &options.transport));
+  RETURN_IF_ERROR(ReadChoice(lookup, "ODB_CLIENT_PIN", ParsePin, &options.pin));
 
   ASSIGN_OR_RETURN(options.trainer, SelfProcessId());
   if (!options.run_id.empty()) {
@@ -81,6 +88,7 @@ absl::Status ClientOptions::Validate() const {
   RETURN_IF_ERROR(CheckRange("replica", effective_replica(), 0, replicas - 1));
   RETURN_IF_ERROR(CheckRange("dp_size", effective_dp_size(), 1, world_size));
   RETURN_IF_ERROR(CheckRange("dp_rank", effective_dp_rank(), 0, effective_dp_size() - 1));
+  RETURN_IF_ERROR(CheckRange("device", device.value_or(0), 0, 1 << 10));
   RETURN_IF_ERROR(CheckRange("prefetch", prefetch, 1, 1 << 16));
   return CheckRange("returned_batch", returned_batch, 1, 1 << 16);
 }
@@ -99,6 +107,14 @@ absl::StatusOr<Transport> ParseTransport(absl::string_view text) {
   if (text == "stream") return Transport::kStream;
   return absl::InvalidArgumentError(
       absl::StrCat("transport must be auto, ring or stream, got \"", text, "\""));
+}
+
+absl::StatusOr<Pin> ParsePin(absl::string_view text) {
+  if (text == "auto") return Pin::kAuto;
+  if (text == "on") return Pin::kOn;
+  if (text == "off") return Pin::kOff;
+  return absl::InvalidArgumentError(
+      absl::StrCat("pin must be auto, on or off, got \"", text, "\""));
 }
 
 }  // namespace odb

@@ -27,6 +27,14 @@ enum class Transport {
   kStream,  // a gRPC stream, with two threads and gRPC's own
 };
 
+// Whether the session's memory is pinned for the GPU (registered with CUDA). Memory that cannot be
+// pinned serves as well, with slower copies; Client::why_not_pinned() then says why.
+enum class Pin {
+  kAuto,  // if a device is named
+  kOn,    // also without: for a trainer that copies to the GPU by itself
+  kOff,
+};
+
 // How one trainer process attaches to its node's daemon.
 //
 // FromEnvironment() fills in everything that torchrun says, so that most programs change nothing.
@@ -67,6 +75,15 @@ struct ClientOptions {
   // Default: $ODB_CLIENT_TRANSPORT, else auto.
   Transport transport = Transport::kAuto;
 
+  // Default: $ODB_CLIENT_PIN, else auto.
+  Pin pin = Pin::kAuto;
+
+  // The CUDA device that this process trains on, as CUDA numbers those that it sees. Pinned memory
+  // serves all devices, but CUDA makes a context on one to pin it, hundreds of megabytes of it: on
+  // this one; without it on the current device of the thread that opens the client, which is 0
+  // unless it chose. >= 0.
+  std::optional<int32_t> device;
+
   // Of a stream: steps that are received ahead of Next(). They lie in the daemon's arena either
   // way, so a larger number costs no memory; a smaller one than the daemon's prefetch_steps costs
   // wake-ups. >= 1.
@@ -100,6 +117,9 @@ struct ClientOptions {
   // The same from a lookup that returns nullopt for unset variables; for tests.
   static absl::StatusOr<ClientOptions> FromLookup(const EnvironmentLookup& lookup);
 
+  // Whether `pin` and `device` ask for pinned memory.
+  bool wants_pinned() const { return pin == Pin::kOn || (pin == Pin::kAuto && device.has_value()); }
+
   // The three with their defaults.
   int32_t effective_dp_rank() const { return dp_rank.value_or(rank / replicas_or_one()); }
   int32_t effective_dp_size() const { return dp_size.value_or(world_size / replicas_or_one()); }
@@ -118,5 +138,8 @@ absl::StatusOr<IdleMode> ParseIdleMode(absl::string_view text);
 
 // "auto" | "ring" | "stream". InvalidArgument otherwise.
 absl::StatusOr<Transport> ParseTransport(absl::string_view text);
+
+// "auto" | "on" | "off". InvalidArgument otherwise.
+absl::StatusOr<Pin> ParsePin(absl::string_view text);
 
 }  // namespace odb

@@ -44,6 +44,24 @@ TEST_CASE("ClientOptions: the transport comes from its variable", "[client]") {
              HasMessage("ODB_CLIENT_TRANSPORT: transport must be auto, ring or stream, got"));
 }
 
+TEST_CASE(
+    "ClientOptions: memory is pinned if a device is named, unless the variable says otherwise",
+    "[client]") {
+  const auto wants = [](const char* text, std::optional<int32_t> device) {
+    ClientOptions options = ClientOptions::FromLookup(From({{"ODB_CLIENT_PIN", text}})).value();
+    options.device = device;
+    return options.wants_pinned();
+  };
+  CHECK_FALSE(ClientOptions::FromLookup(From({}))->wants_pinned());
+  CHECK_FALSE(wants("", std::nullopt));
+  CHECK(wants("", 0));
+  CHECK(wants("auto", 1));
+  CHECK(wants("on", std::nullopt));
+  CHECK_FALSE(wants("off", 0));
+  CHECK_THAT(ClientOptions::FromLookup(From({{"ODB_CLIENT_PIN", "yes"}})).status(),
+             HasMessage("ODB_CLIENT_PIN: pin must be auto, on or off, got \"yes\""));
+}
+
 TEST_CASE("ClientOptions: torchrun's variables are taken as they are", "[client]") {
   const ClientOptions options = ClientOptions::FromLookup(From({{"ODB_SOCKET", "/run/odbd.sock"},
                                                                 {"RANK", "5"},
@@ -104,6 +122,10 @@ TEST_CASE("ClientOptions: values out of range are refused with what is allowed",
   SECTION("socket") {
     options.socket = std::string(108, 'x');
     CHECK_THAT(options.Validate(), HasMessage("socket must have 1 to 107 bytes, got 108"));
+  }
+  SECTION("device") {
+    options.device = -1;
+    CHECK_THAT(options.Validate(), HasMessage("device must be between 0 and 1024, got -1"));
   }
   SECTION("prefetch") {
     options.prefetch = 0;

@@ -62,6 +62,10 @@ const char* Client::arena() const { return connection_->arena()->data(); }
 
 Transport Client::transport() const { return connection_->transport(); }
 
+bool Client::pinned() const { return connection_->pinned(); }
+
+const std::string& Client::why_not_pinned() const { return connection_->why_not_pinned(); }
+
 bool Client::failed() const {
   if (!CheckUsable().ok()) return true;
   connection_->steps()->Poll();
@@ -109,19 +113,42 @@ absl::StatusOr<StepHandle> Client::TakeNext(absl::Time deadline) {
       RETURN_IF_ERROR(EndIteration());
       break;
     }
+    if (ahead_ != nullptr) return TakeStep(std::exchange(ahead_, nullptr));
     ASSIGN_OR_RETURN(v1::TrainerUpdate update, Receive(deadline));
     if (update.has_epoch_end()) {
       RETURN_IF_ERROR(FinishEpoch(std::move(*update.mutable_epoch_end())));
     } else if (at_limit) {
       RETURN_IF_ERROR(EndIteration());
     } else {
-      absl::StatusOr<StepHandle> step = TakeStep(std::move(*update.mutable_step()));
-      if (!step.ok()) return fault_ = step.status();
-      if ((*step)->idle() && options_.idle == IdleMode::kSkip) continue;
+      ASSIGN_OR_RETURN(StepHandle made, MakeStep(std::move(*update.mutable_step())));
+      ASSIGN_OR_RETURN(StepHandle step, TakeStep(std::move(made)));
+      if (step->idle() && options_.idle == IdleMode::kSkip) continue;
       return step;
     }
   }
   return StepHandle();
+}
+
+absl::StatusOr<StepHandle> Client::Peek() {
+  RETURN_IF_ERROR(CheckUsable());
+  if (ahead_ != nullptr) return ahead_;
+  if (!iterating_ || LimitReached() || update_ahead_.has_value()) return StepHandle();
+  connection_->steps()->Poll();
+  if (!inbox_->ready()) return StepHandle();
+  absl::StatusOr<v1::TrainerUpdate> update = inbox_->Pop(absl::InfinitePast());
+  if (!update.ok()) return StepHandle();  // Next() repeats it
+  if (!update->has_step() || (update->step().idle() && options_.idle == IdleMode::kSkip)) {
+    update_ahead_ = std::move(*update);
+    return StepHandle();
+  }
+  ASSIGN_OR_RETURN(ahead_, MakeStep(std::move(*update->mutable_step())));
+  return ahead_;
+}
+
+void Client::ForgetAhead() {
+  if (ahead_ != nullptr) ahead_->Forget();
+  ahead_ = nullptr;
+  update_ahead_.reset();
 }
 
 bool Client::LimitReached() const {
@@ -130,6 +157,11 @@ bool Client::LimitReached() const {
 }
 
 absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
+  if (update_ahead_.has_value()) {
+    v1::TrainerUpdate update = std::move(*update_ahead_);
+    update_ahead_.reset();
+    return update;
+  }
   StepTransport* const steps = connection_->steps();
   steps->Poll();
   if (!inbox_->ready() && !reported_waiting_) {
@@ -143,24 +175,31 @@ absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
       "no step came before the deadline; the daemon says: ", why.empty() ? "nothing" : why));
 }
 
-absl::StatusOr<StepHandle> Client::TakeStep(v1::Step step) {
+absl::StatusOr<StepHandle> Client::TakeStep(StepHandle step) {
   const absl::Duration now = SteadyNow();
   waits_.LeaveWith(now);
-  taken_ = step.index() + 1;
-  emitted_samples_ = step.emitted_samples();
-  total_samples_ = step.total_samples();
+  step->SetWaited(waits_.last());
+  taken_ = step->message().index() + 1;
+  emitted_samples_ = step->message().emitted_samples();
+  total_samples_ = step->message().total_samples();
   if (reported_waiting_ || waits_.ReportDue(now)) {
     reported_waiting_ = false;
     // The step is not held up for this.
     RETURN_IF_ERROR(ReportProgress(/*waiting=*/false, Haste::kWhenItLooks));
   }
+  return step;
+}
+
+absl::StatusOr<StepHandle> Client::MakeStep(v1::Step step) {
   if (step.idle() && options_.idle == IdleMode::kStandIn && step.tensors_size() == 0) {
-    return absl::InternalError(
-        absl::StrCat("the daemon sent step ", step.index(), " idle and without a stand-in"));
+    return fault_ = absl::InternalError(
+               absl::StrCat("the daemon sent step ", step.index(), " idle and without a stand-in"));
   }
   const bool with_tensors = !step.idle() || options_.idle == IdleMode::kStandIn;
-  return ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors,
-                            waits_.last());
+  absl::StatusOr<StepHandle> made =
+      ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors);
+  if (!made.ok()) fault_ = made.status();
+  return made;
 }
 
 absl::Status Client::FinishEpoch(v1::EpochEnd end) {
@@ -188,6 +227,7 @@ absl::Status Client::EndIteration() {
   // What was waited since the last report would be lost: later ones are of another iteration.
   if (waits_.HasNews()) RETURN_IF_ERROR(ReportProgress(/*waiting=*/false, Haste::kWhenItLooks));
   iterating_ = false;
+  ForgetAhead();
   inbox_->StartIterator(iterator_ + 1);
   v1::TrainerEvent event;
   event.mutable_end_iteration()->set_iterator(iterator_);

@@ -66,6 +66,11 @@ class Client {
   // How the steps travel: Transport::kRing or kStream.
   Transport transport() const;
 
+  // Whether the arena is pinned for the GPU, and, if it was to be and is not, why: one sentence
+  // without a full stop. Empty if it is pinned or nobody asked (ClientOptions::pin).
+  bool pinned() const;
+  const std::string& why_not_pinned() const;
+
   // Whether the session has its one error: no call will give a step any more, but for those that
   // came before it.
   bool failed() const;
@@ -77,6 +82,13 @@ class Client {
   // The next step, or nullptr once the iteration is over. DeadlineExceeded: nothing came, and why
   // in the daemon's words; call again. FailedPrecondition before StartEpoch().
   absl::StatusOr<StepHandle> Next(absl::Time deadline);
+
+  // The step that the next Next() gives, if it is here already: to prepare for it (copy it to a
+  // device) while the trainer is busy with the one before. It is not taken by that: if the
+  // iteration ends before Next() gave it, the daemon uses its memory again, whoever still holds the
+  // handle. nullptr: nothing is here yet, or an end, or a step that kSkip leaves out. Does not
+  // wait. Errors: FailedPrecondition, Internal; those of the session are Next()'s to tell.
+  absl::StatusOr<StepHandle> Peek();
 
   // Leaves the iteration after the last step that Next() gave. OK if none runs.
   absl::Status EndIteration();
@@ -92,6 +104,9 @@ class Client {
   absl::Duration waited() const { return waits_.total(); }
   absl::Duration longest_wait() const { return waits_.longest(); }
 
+  // Which iteration of the session was started last, from 0; -1 before the first.
+  int64_t iterator() const { return iterator_; }
+
   // How the last iteration that reached the end of its epoch ended.
   const std::optional<v1::EpochEnd>& epoch_end() const { return epoch_end_; }
 
@@ -106,7 +121,9 @@ class Client {
   absl::StatusOr<StepHandle> TakeNext(absl::Time deadline);
   absl::StatusOr<v1::TrainerUpdate> Receive(absl::Time deadline);
   absl::Status ReportProgress(bool waiting, Haste haste);
-  absl::StatusOr<StepHandle> TakeStep(v1::Step step);
+  absl::StatusOr<StepHandle> MakeStep(v1::Step step);
+  absl::StatusOr<StepHandle> TakeStep(StepHandle step);
+  void ForgetAhead();
   absl::Status FinishEpoch(v1::EpochEnd end);
 
   const pid_t owner_;
@@ -126,6 +143,9 @@ class Client {
   int64_t emitted_samples_ = 0;
   int64_t total_samples_ = 0;
   std::optional<v1::EpochEnd> epoch_end_;
+  // What Peek() took out of the inbox: a step to give, or anything else.
+  StepHandle ahead_;
+  std::optional<v1::TrainerUpdate> update_ahead_;
 };
 
 }  // namespace odb

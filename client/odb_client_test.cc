@@ -458,6 +458,74 @@ TEST_CASE("Client: a step whose message is larger than the ring arrives in piece
   CHECK(f.Next() == nullptr);
 }
 
+StepHandle PeekUntilThere(Client* client) {
+  const absl::Time deadline = Soon();
+  StepHandle step;
+  while (step == nullptr && absl::Now() < deadline) step = client->Peek().value();
+  return step;
+}
+
+TEST_CASE("Client: a step that was looked at is the next one, and not taken by that", "[client]") {
+  Fixture f(FakeScript{/*steps=*/3, /*samples=*/1, /*length=*/4, /*slots=*/3});
+  CHECK(f.client->Peek().value() == nullptr);  // nothing was started
+  REQUIRE(f.client->StartEpoch(0).ok());
+  for (int64_t i = 0; i < 3; ++i) {
+    const StepHandle ahead = PeekUntilThere(f.client.get());
+    REQUIRE(ahead != nullptr);
+    CHECK(ahead->message().index() == i);
+    CHECK(f.client->Peek().value() == ahead);
+    CHECK(f.client->taken() == i);
+    CHECK(f.Next() == ahead);
+    CHECK(f.client->taken() == i + 1);
+  }
+  CHECK(f.client->Peek().value() == nullptr);
+  CHECK(f.Next() == nullptr);
+  CHECK(f.client->epoch_end()->steps() == 3);
+}
+
+TEST_CASE("Client: a step that was looked at when the loop was left is neither taken nor returned",
+          "[client]") {
+  Fixture f(FakeScript{/*steps=*/4, /*samples=*/1, /*length=*/4, /*slots=*/3});
+  REQUIRE(f.client->StartEpoch(0).ok());
+  f.Next();
+  StepHandle ahead = PeekUntilThere(f.client.get());
+  REQUIRE(ahead != nullptr);
+  const int64_t id = ahead->message().step_id();
+  REQUIRE(f.client->EndIteration().ok());
+  ahead.reset();
+  REQUIRE(f.client->StartEpoch(1).ok());
+  CHECK(f.Next()->message().epoch() == 1);
+  REQUIRE(f.client->Close().ok());
+
+  CHECK(f.Logged("end_iteration 0 1"));
+  CHECK(f.Logged("gone"));
+  for (const std::string& line : f.daemon->log()) {
+    if (!absl::StartsWith(line, "returned ")) continue;
+    CHECK_FALSE(absl::StrContains(absl::StrCat(line, " "), absl::StrCat(" ", id, " ")));
+  }
+}
+
+TEST_CASE("Client: nothing is looked at past a limit, an idle step left out, or an end",
+          "[client]") {
+  FakeScript script{/*steps=*/4, /*samples=*/1, /*length=*/4, /*slots=*/4};
+  script.idle_every = 2;  // steps 1 and 3
+  Fixture f(script, IdleMode::kSkip);
+  REQUIRE(f.client->StartEpoch(0, {/*max_steps=*/1}).ok());
+  CHECK(f.Next()->message().index() == 0);
+  CHECK(f.client->Peek().value() == nullptr);
+  CHECK(f.Next() == nullptr);
+
+  REQUIRE(f.client->StartEpoch(0).ok());
+  CHECK(f.Next()->message().index() == 0);
+  for (int i = 0; i < 3; ++i) CHECK(f.client->Peek().value() == nullptr);
+  CHECK(f.client->taken() == 1);
+  CHECK(f.Next()->message().index() == 2);
+  CHECK(f.client->Peek().value() == nullptr);
+  CHECK(f.Next() == nullptr);
+  CHECK(f.client->Peek().value() == nullptr);
+  CHECK(f.client->taken() == 4);
+}
+
 // 0 if everything in a forked child is as promised, else the number of the first check that failed.
 int UseInForkedChild(std::unique_ptr<Client>* client, StepHandle* step) {
   if ((*client)->Next(Soon()).status().code() != absl::StatusCode::kFailedPrecondition) return 1;

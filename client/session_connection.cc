@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "client/arena.h"
+#include "client/cuda/cuda_api.h"
+#include "client/cuda/pinned_region.h"
 #include "client/ring_transport.h"
 #include "client/session_opening.h"
 #include "client/stream_transport.h"
@@ -28,7 +31,13 @@ absl::StatusOr<std::unique_ptr<SessionConnection>> SessionConnection::Open(
   ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(options));
   std::unique_ptr<SessionConnection> connection(new SessionConnection);
   connection->session_ = opened.reply;
-  connection->arena_ = std::make_shared<const MappedRegion>(std::move(opened.arena));
+  auto arena = std::make_shared<Arena>(std::move(opened.arena));
+  if (options.wants_pinned()) {
+    arena->Pin(NewCudaApi(), options.device.value_or(PinnedRegion::kCurrentDevice));
+  }
+  connection->pinned_ = arena->pinned();
+  connection->why_not_pinned_ = arena->why_not_pinned();
+  connection->arena_ = std::shared_ptr<const MappedRegion>(arena, &arena->memory());
   if (options.transport != Transport::kStream) {
     auto ring = OpenRing(options, opened.reply, inbox, outbox);
     if (ring.ok()) {

@@ -14,8 +14,8 @@
 
 namespace odb {
 
-// The connection of one session to its daemon: opens the session, maps its arena and chooses how
-// its steps travel.
+// The connection of one session to its daemon: opens the session, maps its arena, pins it if that
+// is asked for, and chooses how its steps travel.
 //
 // With a ring nothing of gRPC is left once Open returns: no object, no thread.
 // Ownership: keeps `inbox` and `outbox` (outlive it). Threads: those of the transport; used by the
@@ -28,6 +28,8 @@ class SessionConnection {
 
   const v1::OpenSessionReply& session() const { return session_; }
   const std::shared_ptr<const MappedRegion>& arena() const { return arena_; }
+  bool pinned() const { return pinned_; }
+  const std::string& why_not_pinned() const { return why_not_pinned_; }
 
   // How steps travel: kRing or kStream.
   Transport transport() const { return kind_; }
@@ -37,8 +39,10 @@ class SessionConnection {
   SessionConnection() = default;
 
   v1::OpenSessionReply session_;
-  // Shared with the steps, which may outlive the client.
+  // The mapping, which shares its Arena with the steps: they may outlive the client.
   std::shared_ptr<const MappedRegion> arena_;
+  bool pinned_ = false;
+  std::string why_not_pinned_;
   Transport kind_ = Transport::kStream;
   std::unique_ptr<StepTransport> transport_;
 };

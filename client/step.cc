@@ -54,24 +54,21 @@ int64_t ElementBytes(v1::DType dtype) {
 }
 
 ClientStep::ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
-                       std::shared_ptr<Outbox> outbox, absl::Duration waited)
-    : message_(std::move(message)),
-      waited_(waited),
-      arena_(std::move(arena)),
-      outbox_(std::move(outbox)) {}
+                       std::shared_ptr<Outbox> outbox)
+    : message_(std::move(message)), arena_(std::move(arena)), outbox_(std::move(outbox)) {}
 
-ClientStep::~ClientStep() { outbox_->Return(message_.step_id()); }
+ClientStep::~ClientStep() {
+  if (!forgotten_) outbox_->Return(message_.step_id());
+}
 
 absl::StatusOr<StepHandle> ClientStep::Create(v1::Step message,
                                               std::shared_ptr<const MappedRegion> arena,
-                                              std::shared_ptr<Outbox> outbox, bool with_tensors,
-                                              absl::Duration waited) {
+                                              std::shared_ptr<Outbox> outbox, bool with_tensors) {
   if (!with_tensors) message.clear_tensors();
   for (const v1::Tensor& tensor : message.tensors()) {
     RETURN_IF_ERROR(CheckTensor(tensor, arena->size()));
   }
-  return StepHandle(
-      new ClientStep(std::move(message), std::move(arena), std::move(outbox), waited));
+  return StepHandle(new ClientStep(std::move(message), std::move(arena), std::move(outbox)));
 }
 
 TensorView ClientStep::tensor(int i) const {

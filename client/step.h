@@ -31,26 +31,32 @@ struct TensorView {
 // Ownership: a step keeps the mapping of the arena alive, so tensors stay valid after Close() and
 // after the client is gone. Tensors of an idle step lie in memory that all idle steps of the
 // session share: read them, do not write them.
-// Threads: immutable; may be destroyed by any thread. In a forked child its destruction does
-// nothing.
+// Threads: immutable once it was taken; may be destroyed by any thread. In a forked child its
+// destruction does nothing.
 class ClientStep {
  public:
   ~ClientStep();
   ClientStep(const ClientStep&) = delete;
   ClientStep& operator=(const ClientStep&) = delete;
 
-  // Takes over a step that was received, for which the trainer waited `waited`. With `with_tensors`
-  // false it has no tensors.
+  // Takes over a step that was received. With `with_tensors` false it has no tensors.
   // Errors: Internal if a tensor does not lie inside the arena, aligned, with as many bytes as its
   // type and shape say; the step is then not returned.
   static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(
       v1::Step message, std::shared_ptr<const MappedRegion> arena, std::shared_ptr<Outbox> outbox,
-      bool with_tensors, absl::Duration waited);
+      bool with_tensors);
+
+  // The iteration was left before the step was taken: its memory is the daemon's again, and is not
+  // given back a second time. Called by the client, which holds the step then.
+  void Forget() const { forgotten_ = true; }
+
+  // Called by the client, when the step is taken.
+  void SetWaited(absl::Duration waited) const { waited_ = waited; }
 
   const v1::Step& message() const { return message_; }
   bool idle() const { return message_.idle(); }
   double loss_scale() const { return message_.loss_scale(); }
-  // What the trainer spent in Next() for this step.
+  // What the trainer spent in Next() for this step; 0 before it is taken.
   absl::Duration waited() const { return waited_; }
 
   int num_tensors() const { return message_.tensors_size(); }
@@ -58,13 +64,15 @@ class ClientStep {
 
  private:
   ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
-             std::shared_ptr<Outbox> outbox, absl::Duration waited);
+             std::shared_ptr<Outbox> outbox);
 
   v1::Step message_;
-  const absl::Duration waited_;
   // Shared by all steps of the session and by the client.
   std::shared_ptr<const MappedRegion> arena_;
   std::shared_ptr<Outbox> outbox_;
+  // Set by the client while nobody else reads them.
+  mutable bool forgotten_ = false;
+  mutable absl::Duration waited_;
 };
 
 using StepHandle = std::shared_ptr<const ClientStep>;

@@ -19,6 +19,10 @@ TEST_CASE("CudaApi: without CUDA there is no runtime, driver or device", "[clien
   CHECK(count == 0);
   CHECK(cuda->HostRegister(&count, 4) == CudaError::kNoDevice);
   CHECK(cuda->HostUnregister(&count) == CudaError::kNoDevice);
+  CHECK(cuda->SetDevice(0) == CudaError::kNoDevice);
+  CudaStream stream = nullptr;
+  CHECK(cuda->StreamCreate(&stream) == CudaError::kNoDevice);
+  CHECK(cuda->CopyToDevice(&count, &count, 4, stream) == CudaError::kNoDevice);
 }
 
 TEST_CASE("PinnedRegion: a client built without CUDA says so", "[client][cuda]") {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <type_traits>
 
 #include "absl/strings/str_cat.h"
 #include "client/cuda/cuda_api.h"
@@ -17,9 +18,11 @@ static_assert(static_cast<int>(CudaError::kMemoryAllocation) == cudaErrorMemoryA
 static_assert(static_cast<int>(CudaError::kStubLibrary) == cudaErrorStubLibrary, "");
 static_assert(static_cast<int>(CudaError::kInsufficientDriver) == cudaErrorInsufficientDriver, "");
 static_assert(static_cast<int>(CudaError::kNoDevice) == cudaErrorNoDevice, "");
+static_assert(static_cast<int>(CudaError::kNotReady) == cudaErrorNotReady, "");
 static_assert(static_cast<int>(CudaError::kHostMemoryAlreadyRegistered) ==
                   cudaErrorHostMemoryAlreadyRegistered,
               "");
+static_assert(std::is_same_v<CudaStream, cudaStream_t> && std::is_same_v<CudaEvent, cudaEvent_t>);
 
 // CUDA keeps the last error until it is asked for; a trainer that asks must not find ours.
 CudaError Taken(cudaError_t error) {
@@ -45,11 +48,55 @@ class RuntimeCudaApi final : public CudaApi {
     return error;
   }
 
+  CudaError GetDevice(int* device) override { return Taken(cudaGetDevice(device)); }
+  CudaError SetDevice(int device) override { return Taken(cudaSetDevice(device)); }
+
   CudaError HostRegister(void* address, int64_t bytes) override {
     return Taken(cudaHostRegister(address, static_cast<size_t>(bytes), cudaHostRegisterPortable));
   }
 
   CudaError HostUnregister(void* address) override { return Taken(cudaHostUnregister(address)); }
+
+  CudaError DeviceMalloc(void** address, int64_t bytes) override {
+    return Taken(cudaMalloc(address, static_cast<size_t>(bytes)));
+  }
+
+  CudaError DeviceFree(void* address) override { return Taken(cudaFree(address)); }
+
+  CudaError StreamCreate(CudaStream* stream) override {
+    return Taken(cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking));
+  }
+
+  CudaError StreamDestroy(CudaStream stream) override { return Taken(cudaStreamDestroy(stream)); }
+
+  CudaError StreamSynchronize(CudaStream stream) override {
+    return Taken(cudaStreamSynchronize(stream));
+  }
+
+  CudaError StreamWaitEvent(CudaStream stream, CudaEvent event) override {
+    return Taken(cudaStreamWaitEvent(stream, event, cudaEventWaitDefault));
+  }
+
+  CudaError EventCreate(CudaEvent* event) override {
+    return Taken(cudaEventCreateWithFlags(event, cudaEventDisableTiming));
+  }
+
+  CudaError EventDestroy(CudaEvent event) override { return Taken(cudaEventDestroy(event)); }
+
+  CudaError EventRecord(CudaEvent event, CudaStream stream) override {
+    return Taken(cudaEventRecord(event, stream));
+  }
+
+  CudaError EventQuery(CudaEvent event) override { return Taken(cudaEventQuery(event)); }
+
+  CudaError EventSynchronize(CudaEvent event) override {
+    return Taken(cudaEventSynchronize(event));
+  }
+
+  CudaError CopyToDevice(void* to, const void* from, int64_t bytes, CudaStream stream) override {
+    return Taken(
+        cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream));
+  }
 
   std::string ErrorText(CudaError error) override {
     const auto code = static_cast<cudaError_t>(error);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/os/memfd.h"
 #include "client/cuda/cuda_api.h"
+#include "client/cuda/testing/fake_cuda.h"
 
 namespace odb {
 namespace {
@@ -26,50 +28,8 @@ bool IsMapped(void* address) {
   return ::mincore(address, 1, &resident) == 0;
 }
 
-// A machine with CUDA 13.0 and one GPU, unless told otherwise. Keeps CUDA's own rules: memory is
-// registered once, unregistered by the same address, and mapped as long as it is registered.
-class FakeCudaApi final : public CudaApi {
- public:
-  int runtime_version = 13000;
-  int driver_version = 13000;
-  int num_devices = 1;
-  CudaError count_error = CudaError::kSuccess;
-  CudaError register_error = CudaError::kSuccess;
-
-  std::vector<std::string> calls;
-  std::set<void*> registered;
-  int64_t registered_bytes = 0;
-  int num_violations = 0;
-
-  int RuntimeVersion() override { return runtime_version; }
-  int DriverVersion() override { return driver_version; }
-
-  CudaError DeviceCount(int* count) override {
-    calls.push_back("count");
-    *count = count_error == CudaError::kSuccess ? num_devices : 0;
-    return count_error;
-  }
-
-  CudaError HostRegister(void* address, int64_t bytes) override {
-    calls.push_back("register");
-    if (register_error != CudaError::kSuccess) return register_error;
-    if (!registered.insert(address).second) return CudaError::kHostMemoryAlreadyRegistered;
-    registered_bytes = bytes;
-    return CudaError::kSuccess;
-  }
-
-  CudaError HostUnregister(void* address) override {
-    calls.push_back("unregister");
-    if (registered.erase(address) != 1 || !IsMapped(address)) ++num_violations;
-    return CudaError::kSuccess;
-  }
-
-  std::string ErrorText(CudaError error) override {
-    return absl::StrCat("text of error ", static_cast<int>(error));
-  }
-};
-
 using Calls = std::vector<std::string>;
+using Registered = std::map<void*, int64_t>;
 
 int64_t PageBytes() { return ::sysconf(_SC_PAGESIZE); }
 
@@ -82,7 +42,7 @@ MappedRegion Memory(int64_t bytes) {
 
 TEST_CASE("PinnedRegion: memory is registered once, and unregistered before its mapping goes",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   void* address = nullptr;
   {
     const MappedRegion memory = Memory(2 * PageBytes());
@@ -91,28 +51,27 @@ TEST_CASE("PinnedRegion: memory is registered once, and unregistered before its 
 
     CHECK(region.pinned());
     CHECK(region.why_not().empty());
-    CHECK(cuda.registered == std::set<void*>{address});
-    CHECK(cuda.registered_bytes == 2 * PageBytes());
-    CHECK(cuda.calls == Calls{"count", "register"});
+    CHECK(cuda.registered() == Registered{{address, 2 * PageBytes()}});
+    CHECK(cuda.calls() == Calls{"count", "register"});
   }
-  CHECK(cuda.calls == Calls{"count", "register", "unregister"});
-  CHECK(cuda.num_violations == 0);
+  CHECK(cuda.calls() == Calls{"count", "register", "unregister"});
+  CHECK(cuda.violations().empty());
   CHECK_FALSE(IsMapped(address));
 }
 
 TEST_CASE("PinnedRegion: a last page that is partly used is pinned whole", "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory = Memory(PageBytes() + 1);
 
   const PinnedRegion region = PinnedRegion::Register(&cuda, memory.data(), PageBytes() + 1);
 
   CHECK(region.pinned());
-  CHECK(cuda.registered_bytes == 2 * PageBytes());
+  CHECK(cuda.registered() == Registered{{memory.data(), 2 * PageBytes()}});
 }
 
 TEST_CASE("PinnedRegion: moving takes the registration along and changes nothing at CUDA",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory = Memory(PageBytes());
   std::optional<PinnedRegion> first = PinnedRegion::Register(&cuda, memory.data(), PageBytes());
   std::optional<PinnedRegion> second = std::move(*first);
@@ -121,14 +80,14 @@ TEST_CASE("PinnedRegion: moving takes the registration along and changes nothing
   CHECK_FALSE(first->pinned());
   CHECK_THAT(first->why_not(), Contains("moved"));
   first.reset();
-  CHECK(cuda.calls == Calls{"count", "register"});
+  CHECK(cuda.calls() == Calls{"count", "register"});
   second.reset();
-  CHECK(cuda.calls == Calls{"count", "register", "unregister"});
-  CHECK(cuda.num_violations == 0);
+  CHECK(cuda.calls() == Calls{"count", "register", "unregister"});
+  CHECK(cuda.violations().empty());
 }
 
 TEST_CASE("PinnedRegion: assigning over a region unregisters what it held", "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory_a = Memory(PageBytes());
   const MappedRegion memory_b = Memory(PageBytes());
   PinnedRegion region = PinnedRegion::Register(&cuda, memory_a.data(), PageBytes());
@@ -136,17 +95,17 @@ TEST_CASE("PinnedRegion: assigning over a region unregisters what it held", "[cl
 
   region = std::move(other);
 
-  CHECK(cuda.registered == std::set<void*>{memory_b.data()});
+  CHECK(cuda.registered() == Registered{{memory_b.data(), PageBytes()}});
   region = PinnedRegion();
-  CHECK(cuda.registered.empty());
+  CHECK(cuda.registered().empty());
   CHECK_FALSE(region.pinned());
   CHECK_THAT(region.why_not(), Contains("nothing was registered"));
-  CHECK(cuda.num_violations == 0);
+  CHECK(cuda.violations().empty());
 }
 
 TEST_CASE("PinnedRegion: memory that is registered already is left to whoever did it",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory = Memory(PageBytes());
   const PinnedRegion first = PinnedRegion::Register(&cuda, memory.data(), PageBytes());
   {
@@ -155,13 +114,13 @@ TEST_CASE("PinnedRegion: memory that is registered already is left to whoever di
     CHECK_FALSE(second.pinned());
     CHECK_THAT(second.why_not(), Contains("something else in this process"));
   }
-  CHECK(cuda.registered == std::set<void*>{memory.data()});
+  CHECK(cuda.registered() == Registered{{memory.data(), PageBytes()}});
   CHECK(first.pinned());
 }
 
 TEST_CASE("PinnedRegion: without a usable GPU nothing is registered, and one sentence says why",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   std::string reason;
   SECTION("built without CUDA") {
     cuda.runtime_version = 0;
@@ -200,12 +159,12 @@ TEST_CASE("PinnedRegion: without a usable GPU nothing is registered, and one sen
     CHECK_FALSE(region.pinned());
     CHECK_THAT(region.why_not(), Contains(reason));
   }
-  CHECK((cuda.calls.empty() || cuda.calls == Calls{"count"}));
+  CHECK((cuda.calls().empty() || cuda.calls() == Calls{"count"}));
 }
 
 TEST_CASE("PinnedRegion: memory that CUDA refuses stays ordinary memory, and nothing is undone",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   cuda.register_error = static_cast<CudaError>(801);
   const MappedRegion memory = Memory(PageBytes());
   {
@@ -215,13 +174,13 @@ TEST_CASE("PinnedRegion: memory that CUDA refuses stays ordinary memory, and not
     CHECK(region.why_not() ==
           absl::StrCat("CUDA could not pin ", PageBytes(), " bytes: text of error 801"));
   }
-  CHECK(cuda.calls == Calls{"count", "register"});
+  CHECK(cuda.calls() == Calls{"count", "register"});
   memory.data()[0] = 'x';
   CHECK(memory.data()[0] == 'x');
 }
 
 TEST_CASE("PinnedRegion: when memory cannot be locked the limit is named", "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   cuda.register_error = CudaError::kMemoryAllocation;
   const MappedRegion memory = Memory(2 * PageBytes());
   rlimit before{};
@@ -245,9 +204,41 @@ TEST_CASE("MemlockAdvice: only a limit that is too low is to be raised", "[clien
   CHECK_THAT(MemlockAdvice(99, 100), Contains("raise it (ulimit -l"));
 }
 
+TEST_CASE("PinnedRegion: no device but the one that was named gets a context", "[client][cuda]") {
+  FakeCuda cuda;
+  cuda.num_devices = 4;
+  const MappedRegion memory = Memory(PageBytes());
+  {
+    const PinnedRegion region =
+        PinnedRegion::Register(&cuda, memory.data(), PageBytes(), /*device=*/2);
+
+    CHECK(region.pinned());
+    CHECK(cuda.contexts() == std::set<int>{2});
+  }
+  CHECK(cuda.calls() == Calls{"count", "register", "unregister"});
+  CHECK(cuda.contexts() == std::set<int>{2});
+  int current = -1;
+  cuda.GetDevice(&current);
+  CHECK(current == 0);  // this thread's, as it was
+  CHECK(cuda.violations().empty());
+}
+
+TEST_CASE("PinnedRegion: a device that is not there is named", "[client][cuda]") {
+  FakeCuda cuda;
+  cuda.num_devices = 2;
+  const MappedRegion memory = Memory(PageBytes());
+
+  const PinnedRegion region =
+      PinnedRegion::Register(&cuda, memory.data(), PageBytes(), /*device=*/2);
+
+  CHECK_FALSE(region.pinned());
+  CHECK(region.why_not() ==
+        "device 2 was asked for and the GPU driver shows this process 2, from 0");
+}
+
 TEST_CASE("PinnedRegion: memory that cannot be meant is refused before CUDA is asked",
           "[client][cuda]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory = Memory(PageBytes());
 
   CHECK_THAT(PinnedRegion::Register(&cuda, nullptr, PageBytes()).why_not(),
@@ -258,12 +249,12 @@ TEST_CASE("PinnedRegion: memory that cannot be meant is refused before CUDA is a
              Contains("bytes to pin must be from 1") && Contains("got 0"));
   CHECK_THAT(PinnedRegion::Register(&cuda, memory.data(), INT64_MAX).why_not(),
              Contains("bytes to pin must be from 1"));
-  CHECK(cuda.calls.empty());
+  CHECK(cuda.calls().empty());
 }
 
 TEST_CASE("PinnedRegion: a forked child does not unregister what its parent pinned",
           "[client][cuda][fork]") {
-  FakeCudaApi cuda;
+  FakeCuda cuda;
   const MappedRegion memory = Memory(PageBytes());
   std::optional<PinnedRegion> region = PinnedRegion::Register(&cuda, memory.data(), PageBytes());
   REQUIRE(region->pinned());
@@ -272,7 +263,7 @@ TEST_CASE("PinnedRegion: a forked child does not unregister what its parent pinn
   if (child == 0) {
     ::alarm(20);  // a child that hangs is killed, and the parent sees it
     region.reset();
-    ::_exit(cuda.calls == Calls{"count", "register"} ? 0 : 1);
+    ::_exit(cuda.calls() == Calls{"count", "register"} ? 0 : 1);
   }
   REQUIRE(child > 0);
   int status = -1;
@@ -280,7 +271,7 @@ TEST_CASE("PinnedRegion: a forked child does not unregister what its parent pinn
 
   CHECK(status == 0);
   region.reset();
-  CHECK(cuda.calls == Calls{"count", "register", "unregister"});
+  CHECK(cuda.calls() == Calls{"count", "register", "unregister"});
 }
 
 }  // namespace

@@ -1,0 +1,14 @@
+#include "client/arena.h"
+
+#include <cstdint>
+
+namespace odb {
+
+void Arena::Pin(std::unique_ptr<CudaApi> cuda, int device) {
+  cuda_ = std::move(cuda);
+  pinned_ = PinnedRegion::Register(cuda_.get(), memory_.data(),
+                                   static_cast<int64_t>(memory_.size()), device);
+  why_not_ = pinned_.why_not();
+}
+
+}  // namespace odb

@@ -23,6 +23,11 @@ static int check_misuse(void) {
   CHECK(strstr(odb_last_error(client), "option prefetch") != NULL);
   CHECK(odb_client_set_option(client, "transport", "pigeon") == ODB_INVALID_ARGUMENT);
   CHECK(strstr(odb_last_error(client), "option transport: transport must be") != NULL);
+  CHECK(odb_client_set_option(client, "pin", "maybe") == ODB_INVALID_ARGUMENT);
+  CHECK(strstr(odb_last_error(client), "option pin: pin must be auto, on or off") != NULL);
+  CHECK(odb_client_pinned(client) == 0);
+  CHECK(strcmp(odb_client_why_not_pinned(client), "") == 0);
+  CHECK(odb_client_peek(client, &step) == ODB_FAILED_PRECONDITION);
   CHECK(odb_client_set_option(client, "socket", "/nonexistent/odbd.sock") == ODB_OK);
   CHECK(odb_client_set_option(client, "connect_timeout_ms", "10") == ODB_OK);
   CHECK(odb_client_open(client) == ODB_NOT_FOUND);
@@ -72,6 +77,7 @@ int odb_c99_test(const char* socket) {
   int64_t waited_us = 0;
   odb_step* step = NULL;
   odb_step* kept = NULL;
+  odb_step* peeked = NULL;
   int64_t steps = 0;
   int rc;
   odb_client* client = odb_client_new();
@@ -90,6 +96,13 @@ int odb_c99_test(const char* socket) {
     CHECK(odb_step_get_info(step, &info, sizeof(info)) == ODB_OK);
     waited_us += info.waited_us;
     ++steps;
+    rc = odb_client_peek(client, &peeked);
+    if (rc == ODB_OK) {
+      CHECK(check_step(&session, peeked, steps) == 0);
+      odb_step_release(peeked);
+    } else {
+      CHECK(rc == ODB_TIMEOUT && peeked == NULL);
+    }
     odb_step_release(kept);
     kept = step;
   }

@@ -34,6 +34,32 @@ TEST_CASE("C API: waiting is no error and says why", "[client][c_api]") {
   odb_client_free(client);
 }
 
+TEST_CASE("C API: memory that was to be pinned is, or there is one sentence why not",
+          "[client][c_api][cuda]") {
+  const TemporarySocket socket;
+  const auto daemon = FakeDaemon::Start(socket.path(), FakeScript{}).value();
+  odb_client* client = odb_client_new();
+  REQUIRE(odb_client_set_option(client, "socket", socket.path().c_str()) == ODB_OK);
+  SECTION("nobody asked") {
+    REQUIRE(odb_client_open(client) == ODB_OK);
+    CHECK(odb_client_pinned(client) == 0);
+    CHECK(std::string(odb_client_why_not_pinned(client)).empty());
+  }
+  SECTION("a device was named") {
+    REQUIRE(odb_client_set_option(client, "device", "0") == ODB_OK);
+    REQUIRE(odb_client_open(client) == ODB_OK);
+    const std::string why = odb_client_why_not_pinned(client);
+    CHECK((odb_client_pinned(client) == 1) == why.empty());  // as this machine has it
+    WARN(why);
+    // A step comes either way.
+    odb_step* step = nullptr;
+    REQUIRE(odb_client_start_epoch(client, 0, 0, 0) == ODB_OK);
+    REQUIRE(odb_client_next(client, -1, &step) == ODB_OK);
+    odb_step_release(step);
+  }
+  odb_client_free(client);
+}
+
 TEST_CASE("C API: a program of another age gets the fields that it knows", "[client][c_api]") {
   const TemporarySocket socket;
   const auto daemon = FakeDaemon::Start(socket.path(), FakeScript{}).value();

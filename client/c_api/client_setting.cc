@@ -56,6 +56,11 @@ absl::Status SetTransport(const std::string& value, ClientOptions* options) {
   return absl::OkStatus();
 }
 
+absl::Status SetPin(const std::string& value, ClientOptions* options) {
+  ASSIGN_OR_RETURN(options->pin, ParsePin(value));
+  return absl::OkStatus();
+}
+
 std::map<std::string, Setter> Setters() {
   return {
       {"socket", Text(&ClientOptions::socket)},
@@ -63,6 +68,8 @@ std::map<std::string, Setter> Setters() {
       {"client_name", Text(&ClientOptions::client_name)},
       {"idle", SetIdle},
       {"transport", SetTransport},
+      {"pin", SetPin},
+      {"device", Int(&ClientOptions::device)},
       {"prefetch", Int(&ClientOptions::prefetch)},
       {"rank", Int(&ClientOptions::rank)},
       {"world_size", Int(&ClientOptions::world_size)},

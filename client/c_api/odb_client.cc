@@ -162,6 +162,14 @@ int odb_client_session(odb_client* client, odb_session_info* info, size_t size) 
   return ODB_OK;
 }
 
+int odb_client_pinned(odb_client* client) {
+  return client->client != nullptr && client->client->pinned() ? 1 : 0;
+}
+
+const char* odb_client_why_not_pinned(odb_client* client) {
+  return client->client == nullptr ? "" : client->client->why_not_pinned().c_str();
+}
+
 int odb_client_start_epoch(odb_client* client, int64_t epoch, int64_t max_steps,
                            int64_t max_samples) {
   const absl::Status status = CheckOpen(client);
@@ -192,6 +200,17 @@ int odb_client_waits(odb_client* client, odb_waits* waits, size_t size) {
   all.total_us = absl::ToInt64Microseconds(client->client->waited());
   all.longest_us = absl::ToInt64Microseconds(client->client->longest_wait());
   std::memcpy(waits, &all, std::min(size, sizeof(all)));
+  return ODB_OK;
+}
+
+int odb_client_peek(odb_client* client, odb_step** step) {
+  *step = nullptr;
+  const absl::Status status = CheckOpen(client);
+  if (!status.ok()) return Told(client, status);
+  absl::StatusOr<odb::StepHandle> next = client->client->Peek();
+  if (!next.ok()) return Told(client, next.status());
+  if (*next == nullptr) return ODB_TIMEOUT;
+  *step = new odb_step{std::move(*next)};
   return ODB_OK;
 }
 

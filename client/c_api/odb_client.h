@@ -85,9 +85,9 @@ ODB_API void odb_client_free(odb_client* client);
 /* Sets an option before odb_client_open; what is not set comes from the environment (ODB_SOCKET,
  * RANK, WORLD_SIZE, ...) or has a default:
  *   socket, stream, idle (stand-in | skip | raw), transport (auto | ring | stream), prefetch,
- *   client_name
- *   rank, world_size, local_rank, local_world_size, group_rank, dp_rank, dp_size, replica, replicas
- *   connect_timeout_ms, open_timeout_ms, reattach_timeout_ms, close_timeout_ms
+ *   client_name, pin (auto | on | off), device (CUDA's number of the GPU that this process trains
+ * on) rank, world_size, local_rank, local_world_size, group_rank, dp_rank, dp_size, replica,
+ * replicas connect_timeout_ms, open_timeout_ms, reattach_timeout_ms, close_timeout_ms
  * ODB_INVALID_ARGUMENT: no such option, or not a number where one is wanted. */
 ODB_API int odb_client_set_option(odb_client* client, const char* name, const char* value);
 
@@ -126,6 +126,14 @@ typedef struct odb_session_info {
  * normally. */
 ODB_API int odb_client_session(odb_client* client, odb_session_info* info, size_t size);
 
+/* Whether the arena is pinned for the GPU (registered with CUDA): 1 or 0. It is asked for by
+ * pin = on, or by naming a device with pin = auto. */
+ODB_API int odb_client_pinned(odb_client* client);
+
+/* Why it is not although it was asked for, in one sentence; "" if it is, or if nobody asked. The
+ * arena is then ordinary memory. Lives as long as the client. */
+ODB_API const char* odb_client_why_not_pinned(odb_client* client);
+
 /* Begins an iteration; one that still runs is ended first. max_steps and max_samples end it early,
  * on every rank that passes the same at the same step; 0 = no limit. */
 ODB_API int odb_client_start_epoch(odb_client* client, int64_t epoch, int64_t max_steps,
@@ -144,6 +152,13 @@ typedef struct odb_waits {
 /* What was spent in odb_client_next for the steps of the running iteration, or the last one. The
  * daemon's status shows it as well. Writes at most `size` bytes of *waits. */
 ODB_API int odb_client_waits(odb_client* client, odb_waits* waits, size_t size);
+
+/* The step that the next odb_client_next gives, into *step, for the caller to release, if it is
+ * here already: to copy it to a device while the one before is in use. It is not taken by that:
+ * odb_client_next gives it too, and if the iteration ends before, its memory is used again at once.
+ * Does not wait. ODB_OK, ODB_TIMEOUT (*step is NULL; nothing is here yet, or the iteration ends),
+ * or an error. */
+ODB_API int odb_client_peek(odb_client* client, odb_step** step);
 
 /* Leaves the iteration after the last step that odb_client_next gave. ODB_OK if none runs. */
 ODB_API int odb_client_end_iteration(odb_client* client);

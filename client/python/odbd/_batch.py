@@ -125,22 +125,31 @@ class BatchMaker:
         # One array type for the session: making one per size costs more than the rest of a step.
         self._arena_type = type("_Arena", (ctypes.c_char * arena_bytes,), {})
 
-    def make(self, handle: int, stand_in: bool) -> Batch:
-        """Takes the step over. With copies its memory goes back at once."""
-        memory = _Memory(handle, self._library.odb_step_release)
+    def step(self, handle: int, stand_in: bool) -> Step:
+        """Its numbers."""
         info = _library.StepInfo()
         self._library.odb_step_get_info(handle, ctypes.byref(info), ctypes.sizeof(info))
         ids = (_library.SampleId * info.num_samples)()
         self._library.odb_step_sample_ids(handle, ids, info.num_samples)
+        return Step(info, ids, bool(info.idle) and stand_in)
+
+    def release(self, handle: int) -> None:
+        self._library.odb_step_release(handle)
+
+    def make(self, handle: int, stand_in: bool, only_read: bool = False) -> Batch:
+        """Takes the step over. With copies its memory goes back at once. Never copies for who will only
+        read."""
+        memory = _Memory(handle, self._library.odb_step_release)
+        step = self.step(handle, stand_in)
 
         # All tensors of the step are views of this one object, and it holds the memory.
         buffer = self._arena_type.from_address(self._arena)
         buffer.memory = memory
         # A stand-in lies where all idle steps have theirs: its owner must not write there.
-        copy = self._copy or bool(info.idle)
-        batch = Batch(step=Step(info, ids, bool(info.idle) and stand_in))
+        copy = (self._copy or step.idle) and not only_read
+        batch = Batch(step=step)
         tensor = _library.Tensor()
-        for i in range(info.num_tensors):
+        for i in range(step._info.num_tensors):
             self._library.odb_step_get_tensor(
                 handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor)
             )

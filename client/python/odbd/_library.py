@@ -111,6 +111,8 @@ _SIGNATURES = {
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.POINTER(SessionInfo), ctypes.c_size_t],
     ),
+    "odb_client_pinned": (ctypes.c_int, [ctypes.c_void_p]),
+    "odb_client_why_not_pinned": (ctypes.c_char_p, [ctypes.c_void_p]),
     "odb_client_start_epoch": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64],
@@ -122,6 +124,10 @@ _SIGNATURES = {
     "odb_client_waits": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.POINTER(Waits), ctypes.c_size_t],
+    ),
+    "odb_client_peek": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "odb_client_end_iteration": (ctypes.c_int, [ctypes.c_void_p]),
     "odb_step_get_info": (

@@ -4,12 +4,14 @@ import ctypes
 import logging
 import threading
 import time
+import warnings
 import weakref
 from typing import Any, Iterator, Optional, Union
 
 from odbd import _library
 from odbd._batch import Batch, BatchMaker
 from odbd._client import Client
+from odbd._device import DeviceCopies, parse_device, torch_cuda
 from odbd._errors import DEADLINE_EXCEEDED, FAILED_PRECONDITION, Error
 from odbd._step import Step
 
@@ -52,6 +54,12 @@ class DataLoader:
         process), "stream" (gRPC), or "auto", the ring where the daemon offers it. Default
         $ODB_CLIENT_TRANSPORT, else "auto".
 
+      device: None or "cpu" (views of shared memory), or "cuda", "cuda:1", a torch.device: batches on that
+        GPU, "cuda" meaning torch.cuda.current_device() now. The next step is copied while one is in use, on
+        a stream of odbd's; the stream that is current when a batch is given waits for its copy. The
+        shared memory is pinned for that, if it can be; if not, one RuntimeWarning says why and copies are
+        slower. `copy` has no meaning then.
+
     One thread uses a loader; batches are free. In a forked child it raises Error and does not disturb
     the parent's. It is a context manager; otherwise it closes when it is collected or Python exits.
 
@@ -75,10 +83,17 @@ class DataLoader:
         connect_timeout: Optional[float] = None,
         tensors: str = "auto",
         transport: Optional[str] = None,
+        device: Any = None,
     ):
         for name, limit in (("max_steps", max_steps), ("max_samples", max_samples)):
             if limit is not None and limit < 1:
                 raise ValueError(f"{name} must be at least 1 or None, got {limit}")
+        self._device = parse_device(device, tensors)
+        cuda = index = None
+        if self._device is not None:
+            cuda = self._open_cuda()
+            index = cuda.choose(self._device)
+            self._device = type(self._device)("cuda", index)
         self._library = _library.load()
         self._idle = idle
         self._timeout = timeout
@@ -97,6 +112,7 @@ class DataLoader:
             "stream": stream,
             "connect_timeout_ms": _millis(connect_timeout),
             "transport": transport,
+            "device": index,
             "client_name": "odbd-python " + self._library.odb_version().decode(),
         }
         client = Client(self._library)
@@ -107,6 +123,7 @@ class DataLoader:
                 )
         _open(client)
         self._client: Optional[Client] = client
+        self._copies: Optional[DeviceCopies] = None
         self._finalizer = weakref.finalize(self, client.close)
         try:
             session = _library.SessionInfo()
@@ -117,6 +134,16 @@ class DataLoader:
             self._maker = BatchMaker(session.arena, session.arena_bytes, tensors, copy)
             self._loss_weight = session.loss_scale.decode()
             self._socket = session.socket.decode()
+            if self.why_not_pinned and not self.pinned:
+                warnings.warn(
+                    f"odbd's memory is not pinned, so copies to a GPU hold up the loop: {self.why_not_pinned}",
+                    RuntimeWarning,
+                    stacklevel=2,
+                )
+            if cuda is not None:
+                self._copies = DeviceCopies(cuda, index, self.pinned)
+                self._finalizer.detach()
+                self._finalizer = weakref.finalize(self, _finish, client, self._copies)
         except BaseException:
             self.close()
             raise
@@ -142,17 +169,63 @@ class DataLoader:
     def _next(self) -> Optional[Batch]:
         """The next batch; None at the end of the iteration."""
         client = self._usable_client()
+        if self._copies is not None:
+            batch = self._next_on_device(client, self._copies)
+        else:
+            handle = self._wait_for_step(client)
+            batch = None if handle is None else self._make(handle)
+        if batch is not None:
+            self._last_step = batch.step
+        return batch
+
+    def _make(self, handle: int, only_read: bool = False) -> Batch:
+        return self._maker.make(handle, self._idle == "stand-in", only_read)
+
+    def _next_on_device(self, client: Client, copies: DeviceCopies) -> Optional[Batch]:
+        copies.give_back()
+        handle = self._wait_for_step(client)
+        if handle is None:
+            copies.finish()
+            return None
+        # Its numbers are known when it is taken: what was waited for it is one of them.
+        step = self._maker.step(handle, self._idle == "stand-in")
+        copy = copies.take_ahead(step)
+        if copy is None:
+            copy = copies.start(self._make(handle, only_read=True))
+        else:
+            self._maker.release(handle)
+        batch = copies.give(copy)
+        self._copy_ahead(client, copies)
+        return batch
+
+    def _copy_ahead(self, client: Client, copies: DeviceCopies) -> None:
+        """Begins to copy the next step, if it is here. It is not taken by that."""
+        handle = ctypes.c_void_p()
+        try:
+            code = client.call(self._library.odb_client_peek, ctypes.byref(handle))
+        except Error:
+            return  # which the next call tells
+        if code == _library.OK:
+            copies.start_ahead(self._make(handle.value, only_read=True))
+
+    def _wait_for_step(self, client: Client) -> Optional[int]:
+        """The handle of the next step; None at the end of the iteration."""
         handle = ctypes.c_void_p()
         started = time.monotonic()
         logged = started
         while True:
-            code = client.call(self._library.odb_client_next, _SLICE_MS, ctypes.byref(handle))
+            # The daemon may wait for memory whose copy is under way: before a wait for the daemon
+            # comes one for the copies.
+            copying = self._copies is not None and self._copies.is_pending
+            slice_ms = 0 if copying else _SLICE_MS
+            code = client.call(self._library.odb_client_next, slice_ms, ctypes.byref(handle))
             if code == _library.OK:
-                batch = self._maker.make(handle.value, stand_in=self._idle == "stand-in")
-                self._last_step = batch.step
-                return batch
+                return handle.value
             if code == _library.END:
                 return None
+            if copying:
+                self._copies.wait_for_oldest()
+                continue
             now = time.monotonic()
             if self._timeout is not None and now - started >= self._timeout:
                 raise Error(
@@ -181,6 +254,8 @@ class DataLoader:
     def _end_iterator(self, reason: str) -> None:
         iterator = self._iterator() if self._iterator is not None else None
         self._iterator = None
+        if self._copies is not None:
+            self._copies.forget_ahead()
         if iterator is not None:
             iterator._ended = iterator._ended or reason
 
@@ -189,6 +264,8 @@ class DataLoader:
         client = self._client
         if client is not None:
             self._iterator = None
+            if self._copies is not None:
+                self._copies.forget_ahead()
             client.end_iteration()
 
     def __len__(self) -> int:
@@ -235,6 +312,22 @@ class DataLoader:
     def longest_wait_s(self) -> float:
         """For the step that took longest."""
         return self._waits().longest_us / 1e6
+
+    @property
+    def device(self) -> Any:
+        """The torch.device of the batches; None if they are views of shared memory."""
+        return self._device
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the shared memory is pinned for the GPU: with device=, or $ODB_CLIENT_PIN=on."""
+        return bool(self._usable_client().call(self._library.odb_client_pinned))
+
+    @property
+    def why_not_pinned(self) -> str:
+        """Why it is not although it was to be; empty if it is, or if it was not to be."""
+        text = self._usable_client().call(self._library.odb_client_why_not_pinned)
+        return text.decode(errors="replace")
 
     @property
     def dp_rank(self) -> int:
@@ -302,6 +395,8 @@ class DataLoader:
     def __exit__(self, *exception: Any) -> None:
         self.close()
 
+    _open_cuda = staticmethod(torch_cuda)  # tests put a stand-in here
+
     def _usable_client(self) -> Client:
         if self._client is None:
             raise Error(FAILED_PRECONDITION, "the loader is closed")
@@ -353,6 +448,14 @@ def _open(client: Client) -> None:
             logged = time.monotonic()
             _log.warning("waiting for odbd to open the session")
     client.check(result[0])
+
+
+def _finish(client: Client, copies: DeviceCopies) -> None:
+    """Copies first: the memory that they read must not go."""
+    try:
+        copies.finish()
+    finally:
+        client.close()
 
 
 def _millis(seconds: Optional[float]) -> Optional[int]:

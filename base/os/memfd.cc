@@ -19,6 +19,7 @@
 namespace odb {
 namespace {
 
+constexpr size_t kHugePage = size_t{2} << 20;
 constexpr int kSizeSeals = F_SEAL_SHRINK | F_SEAL_GROW;
 
 // For kernels without MADV_POPULATE_*. Adding zero atomically makes a page writable and present and
@@ -97,6 +98,9 @@ absl::StatusOr<MappedRegion> MappedRegion::Map(int fd, size_t bytes, Access acce
   if (data == MAP_FAILED) {
     return SystemError(errno, absl::StrCat("cannot map ", bytes, " bytes of shared memory"));
   }
+  // The kernel gives them if /sys/kernel/mm/transparent_hugepage/shmem_enabled lets those have them
+  // who ask (advise). Elsewhere this is refused or ignored, and nothing is lost.
+  if (bytes >= kHugePage) (void)::madvise(data, bytes, MADV_HUGEPAGE);
   return MappedRegion(static_cast<char*>(data), bytes, access);
 }
 

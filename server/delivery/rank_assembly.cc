@@ -96,8 +96,11 @@ absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, Logg
   if (!AwaitTurn(planned, layout.bytes)) return false;
   ASSIGN_OR_RETURN(step->extent, AwaitExtent(planned, layout.bytes));
   if (!step->extent.has_value()) return false;
-  WriteTensors(samples, layout, options_.tensors, arena_->data() + step->extent->offset);
+  const int64_t written =
+      WriteTensors(samples, layout, options_.tensors, arena_->data() + step->extent->offset);
   DescribeTensors(layout, step->extent->offset, message);
+  MutexLock lock(&mutex_);
+  written_bytes_ += written;
   return true;
 }
 

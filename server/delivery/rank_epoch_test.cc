@@ -52,6 +52,16 @@ TEST_CASE("RankRuntime: S01, uneven finite epochs with an empty rank", "[deliver
   const v1::RankStatus status = world.runtime(3)->Snapshot();
   CHECK(status.idle_steps() == status.steps());
   CHECK(status.steps() == static_cast<int64_t>(world.trainer(3)->steps.size()));
+  // What was written is what the steps hold, padding included: no byte twice, and no other.
+  for (int32_t rank = 0; rank < 4; ++rank) {
+    int64_t bytes = 0;
+    for (const v1::Step& step : world.trainer(rank)->steps) {
+      for (const v1::Tensor& tensor : step.tensors()) {
+        bytes += step.idle() ? 0 : static_cast<int64_t>(tensor.bytes());
+      }
+    }
+    CHECK(world.runtime(rank)->totals().written_bytes == bytes);
+  }
 
   const v1::Coverage coverage = world.coverage().Snapshot();
   CHECK(coverage.finished());

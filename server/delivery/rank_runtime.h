@@ -92,6 +92,8 @@ class RankRuntime {
     int64_t idle_slots = 0;
     int64_t tokens = 0;
     int64_t padded_tokens = 0;
+    // Into this rank's arena for its steps, without the stand-in: counted where they are written.
+    int64_t written_bytes = 0;
   };
 
   // Makes the arena and the stand-in for IDLE steps (preprocesses a few records).

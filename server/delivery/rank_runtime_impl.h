@@ -128,6 +128,7 @@ class RankRuntimeImpl final : public RankRuntime {
   int64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t idle_steps_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t samples_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t written_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 
   Thread assembler_;
 };

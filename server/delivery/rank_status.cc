@@ -101,6 +101,7 @@ RankRuntime::Totals RankRuntimeImpl::totals() const {
   {
     MutexLock lock(&mutex_);
     if (taken_iterator_ == pipeline.iterator) totals.taken_samples = taken_samples_;
+    totals.written_bytes = written_bytes_;
   }
   totals.tokens = pipeline.tokens;
   totals.padded_tokens = pipeline.padded_tokens;

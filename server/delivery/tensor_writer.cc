@@ -1,87 +1,54 @@
 #include "server/delivery/tensor_writer.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/delivery/tensor_output.h"
 
 namespace odb {
 namespace {
 
-// One row of `length` elements: the values and, before or behind them, the padding. Returns the
-// start of the next row.
+// One row of `length` elements: the values and, before or behind them, the padding.
 template <typename T>
-T* WriteRow(absl::Span<const int32_t> values, int64_t length, PaddingSide side, T padding, T* row) {
-  T* const end = row + length;
-  if (side == PaddingSide::kLeft) row = std::fill_n(row, end - row - values.size(), padding);
-  row = std::copy(values.begin(), values.end(), row);
-  std::fill(row, end, padding);
-  return end;
+void WriteRow(absl::Span<const int32_t> values, int64_t length, PaddingSide side, T padding,
+              TensorOutput* out) {
+  const int64_t num_padding = length - static_cast<int64_t>(values.size());
+  if (side == PaddingSide::kLeft) out->Fill<T>(num_padding, padding);
+  out->Convert<T>(values);
+  if (side == PaddingSide::kRight) out->Fill<T>(num_padding, padding);
 }
 
 template <typename T>
 void WriteIds(absl::Span<const Sample* const> samples, const StepLayout& layout,
-              const TensorFormat& format, char* destination) {
-  T* row = reinterpret_cast<T*>(destination);
+              const TensorFormat& format, TensorOutput* out) {
   for (const Sample* const sample : samples) {
-    row = WriteRow<T>(sample->input_ids, layout.shape.length, format.padding, format.pad_token_id,
-                      row);
+    WriteRow<T>(sample->input_ids, layout.shape.length, format.padding, format.pad_token_id, out);
   }
 }
 
 void WriteLabels(absl::Span<const Sample* const> samples, const StepLayout& layout,
-                 const TensorFormat& format, char* destination) {
+                 const TensorFormat& format, TensorOutput* out) {
   const bool first_is_ignored =
       format.padding == PaddingSide::kLeft && format.label_shift == LabelShift::kModel;
-  auto* row = reinterpret_cast<int64_t*>(destination);
   for (const Sample* const sample : samples) {
     INVARIANT(sample->labels.size() == sample->input_ids.size(), "a sample without labels");
     absl::Span<const int32_t> labels = sample->labels;
     // One more element of padding in its place: both are kIgnoredLabel.
     if (first_is_ignored) labels.remove_prefix(1);
-    row = WriteRow<int64_t>(labels, layout.shape.length, format.padding, kIgnoredLabel, row);
+    WriteRow<int64_t>(labels, layout.shape.length, format.padding, kIgnoredLabel, out);
   }
 }
 
 template <typename T>
 void WriteMask(absl::Span<const Sample* const> samples, const StepLayout& layout,
-               const TensorFormat& format, char* destination) {
-  T* row = reinterpret_cast<T*>(destination);
+               const TensorFormat& format, TensorOutput* out) {
   for (const Sample* const sample : samples) {
     const int64_t padding = layout.shape.length - sample->length();
     const bool is_left = format.padding == PaddingSide::kLeft;
-    row = std::fill_n(row, is_left ? padding : sample->length(), T{!is_left});
-    row = std::fill_n(row, is_left ? sample->length() : padding, T{is_left});
+    out->Fill<T>(is_left ? padding : sample->length(), T{!is_left});
+    out->Fill<T>(is_left ? sample->length() : padding, T{is_left});
   }
-}
-
-template <typename T>
-void FillAs(const std::string& padding, int64_t bytes, char* out) {
-  T value;
-  std::memcpy(&value, padding.data(), sizeof(T));
-  std::fill_n(reinterpret_cast<T*>(out), bytes / static_cast<int64_t>(sizeof(T)), value);
-}
-
-// `bytes` of the element `padding`; returns what lies behind them.
-char* Fill(const std::string& padding, int64_t bytes, char* out) {
-  switch (padding.size()) {
-    case 1:
-      FillAs<uint8_t>(padding, bytes, out);
-      break;
-    case 2:
-      FillAs<uint16_t>(padding, bytes, out);
-      break;
-    case 4:
-      FillAs<uint32_t>(padding, bytes, out);
-      break;
-    default:
-      FillAs<uint64_t>(padding, bytes, out);
-  }
-  return out + bytes;
 }
 
 // Copies one sample's tensor into its row of a padded one.
@@ -89,25 +56,26 @@ class PaddedCopy {
  public:
   // `to` are the sizes of the row, none smaller than those of the tensor.
   PaddedCopy(const ExtraTensorSpec& spec, PaddingSide side, const NamedTensor& tensor,
-             absl::Span<const int64_t> to)
+             absl::Span<const int64_t> to, TensorOutput* out)
       : spec_(spec),
         is_left_(side == PaddingSide::kLeft && spec.is_per_token()),
         from_(tensor.shape),
         to_(to),
-        source_(tensor.bytes.data()) {}
+        source_(tensor.bytes.data()),
+        out_(out) {}
 
-  // The block of `axis` and those below it; returns what lies behind it.
-  char* Write(size_t axis, char* out) {
-    if (from_.subspan(axis) == to_.subspan(axis)) return Copy(BlockBytes(axis), out);
+  // The block of `axis` and those below it.
+  void Write(size_t axis) {
+    if (from_.subspan(axis) == to_.subspan(axis)) return Copy(BlockBytes(axis));
     const int64_t padding = (to_[axis] - from_[axis]) * BlockBytes(axis + 1);
-    if (axis == 0 && is_left_) out = Fill(spec_.padding, padding, out);
+    const bool is_first = axis == 0 && is_left_;
+    if (is_first) out_->FillElements(spec_.padding, padding);
     if (from_.subspan(axis + 1) == to_.subspan(axis + 1)) {
-      out = Copy(from_[axis] * BlockBytes(axis + 1), out);
+      Copy(from_[axis] * BlockBytes(axis + 1));
     } else {
-      for (int64_t i = 0; i < from_[axis]; ++i) out = Write(axis + 1, out);
+      for (int64_t i = 0; i < from_[axis]; ++i) Write(axis + 1);
     }
-    if (axis == 0 && is_left_) return out;
-    return Fill(spec_.padding, padding, out);
+    if (!is_first) out_->FillElements(spec_.padding, padding);
   }
 
  private:
@@ -117,10 +85,9 @@ class PaddedCopy {
     return bytes;
   }
 
-  char* Copy(int64_t bytes, char* out) {
-    out = std::copy_n(source_, bytes, out);
+  void Copy(int64_t bytes) {
+    out_->Copy(source_, bytes);
     source_ += bytes;
-    return out;
   }
 
   const ExtraTensorSpec& spec_;
@@ -128,36 +95,42 @@ class PaddedCopy {
   const absl::Span<const int64_t> from_;
   const absl::Span<const int64_t> to_;
   const char* source_;
+  TensorOutput* const out_;
 };
 
-void WriteConcatenated(absl::Span<const Sample* const> samples, size_t index, char* out,
-                       char* offsets_out) {
-  auto* offset = reinterpret_cast<int64_t*>(offsets_out);
-  *offset = 0;
+void WriteConcatenated(absl::Span<const Sample* const> samples, size_t index, TensorOutput* out,
+                       TensorOutput* offsets) {
+  int64_t offset = 0;
+  offsets->Fill<int64_t>(1, offset);
   for (const Sample* const sample : samples) {
     const NamedTensor& tensor = sample->extras[index];
-    out = std::copy(tensor.bytes.begin(), tensor.bytes.end(), out);
-    offset[1] = offset[0] + tensor.shape.front();
-    ++offset;
+    out->Copy(tensor.bytes.data(), static_cast<int64_t>(tensor.bytes.size()));
+    offset += tensor.shape.front();
+    offsets->Fill<int64_t>(1, offset);
   }
 }
 
-// `next` is the place of the first of them in the layout.
-void WriteExtras(absl::Span<const Sample* const> samples, const StepLayout& layout,
-                 const TensorFormat& format, size_t next, char* destination) {
+// `next` is the place of the first of them in the layout. Returns the bytes written.
+int64_t WriteExtras(absl::Span<const Sample* const> samples, const StepLayout& layout,
+                    const TensorFormat& format, size_t next, char* destination) {
+  int64_t written = 0;
   for (size_t i = 0; i < format.extras.size(); ++i) {
     const ExtraTensorSpec& spec = format.extras[i];
     const TensorPlace& place = layout.tensors[next++];
-    char* out = destination + place.offset;
+    TensorOutput out(destination + place.offset);
     if (spec.layout == ExtraLayout::kConcatenate) {
-      WriteConcatenated(samples, i, out, destination + layout.tensors[next++].offset);
-      continue;
+      TensorOutput offsets(destination + layout.tensors[next++].offset);
+      WriteConcatenated(samples, i, &out, &offsets);
+      written += offsets.written_bytes();
+    } else {
+      const absl::Span<const int64_t> row = absl::MakeConstSpan(place.shape).subspan(1);
+      for (const Sample* const sample : samples) {
+        PaddedCopy(spec, format.padding, sample->extras[i], row, &out).Write(0);
+      }
     }
-    const absl::Span<const int64_t> row = absl::MakeConstSpan(place.shape).subspan(1);
-    for (const Sample* const sample : samples) {
-      out = PaddedCopy(spec, format.padding, sample->extras[i], row).Write(0, out);
-    }
+    written += out.written_bytes();
   }
+  return written;
 }
 
 bool Fits(const NamedTensor& tensor, const ExtraTensorSpec& spec, int64_t num_tokens) {
@@ -175,22 +148,32 @@ bool Fits(const NamedTensor& tensor, const ExtraTensorSpec& spec, int64_t num_to
 
 }  // namespace
 
-void WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& layout,
-                  const TensorFormat& format, char* destination) {
+int64_t WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& layout,
+                     const TensorFormat& format, char* destination) {
   INVARIANT(static_cast<int64_t>(samples.size()) == layout.shape.rows, "rows without samples");
   for (const Sample* const sample : samples) {
     INVARIANT(sample->length() <= layout.shape.length, "a sample longer than its step");
   }
-  const auto at = [&](size_t tensor) { return destination + layout.tensors[tensor].offset; };
+  const auto at = [&](size_t tensor) {
+    return TensorOutput(destination + layout.tensors[tensor].offset);
+  };
+  TensorOutput ids = at(0);
   if (format.ids == ElementType::kInt32) {
-    WriteIds<int32_t>(samples, layout, format, at(0));
+    WriteIds<int32_t>(samples, layout, format, &ids);
   } else {
-    WriteIds<int64_t>(samples, layout, format, at(0));
+    WriteIds<int64_t>(samples, layout, format, &ids);
   }
-  WriteLabels(samples, layout, format, at(1));
-  if (format.mask == MaskType::kBool) WriteMask<uint8_t>(samples, layout, format, at(2));
-  if (format.mask == MaskType::kInt64) WriteMask<int64_t>(samples, layout, format, at(2));
-  WriteExtras(samples, layout, format, format.mask == MaskType::kNone ? 2 : 3, destination);
+  TensorOutput labels = at(1);
+  WriteLabels(samples, layout, format, &labels);
+  int64_t written = ids.written_bytes() + labels.written_bytes();
+  if (format.mask != MaskType::kNone) {
+    TensorOutput mask = at(2);
+    if (format.mask == MaskType::kBool) WriteMask<uint8_t>(samples, layout, format, &mask);
+    if (format.mask == MaskType::kInt64) WriteMask<int64_t>(samples, layout, format, &mask);
+    written += mask.written_bytes();
+  }
+  return written +
+         WriteExtras(samples, layout, format, format.mask == MaskType::kNone ? 2 : 3, destination);
 }
 
 absl::Status CheckExtras(const Sample& sample, const TensorFormat& format) {

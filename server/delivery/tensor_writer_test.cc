@@ -52,7 +52,9 @@ std::string Written(const std::vector<Sample>& samples, const StepLayout& layout
   std::string memory(static_cast<size_t>(layout.bytes), fill);
   std::vector<const Sample*> pointers;
   for (const Sample& sample : samples) pointers.push_back(&sample);
-  WriteTensors(pointers, layout, format, memory.data());
+  int64_t bytes = 0;
+  for (const TensorPlace& place : layout.tensors) bytes += place.bytes;
+  CHECK(WriteTensors(pointers, layout, format, memory.data()) == bytes);
   return memory;
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,14 +15,17 @@ namespace {
 // [0, end), or -1.
 template <typename T>
 int64_t ReadIds(const char* bytes, size_t count, int64_t end, int32_t* out) {
-  bool all_good = true;
+  // As unsigned numbers negative ones are larger than `last`, which is at most 2^31 - 1.
+  using Unsigned = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  const auto last = static_cast<Unsigned>(end - 1);
+  Unsigned is_any_wrong = 0;            // as wide as what is compared
   for (size_t i = 0; i < count; ++i) {  // no early end: so it can be vectorised
     T value;
     std::memcpy(&value, bytes + i * sizeof(T), sizeof value);
-    all_good &= static_cast<int64_t>(value) >= 0 && static_cast<int64_t>(value) < end;
+    is_any_wrong |= static_cast<Unsigned>(value) > last;
     out[i] = static_cast<int32_t>(value);
   }
-  if (all_good) return -1;
+  if (is_any_wrong == 0) return -1;
   for (size_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, bytes + i * sizeof(T), sizeof value);

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "absl/types/span.h"
+
+namespace odb {
+
+// Where one tensor of a step is written, from its first byte to its last: it only goes forward, so
+// no byte can be written twice, and it counts.
+//
+// Threads: thread-compatible. `at` must be aligned for what is written there.
+class TensorOutput {
+ public:
+  explicit TensorOutput(char* at) : at_(at) {}
+
+  template <typename T>
+  void Fill(int64_t count, T value) {
+    std::fill_n(reinterpret_cast<T*>(at_), count, value);
+    Advance(count * static_cast<int64_t>(sizeof(T)));
+  }
+
+  // As elements of type T.
+  template <typename T>
+  void Convert(absl::Span<const int32_t> values) {
+    std::copy(values.begin(), values.end(), reinterpret_cast<T*>(at_));
+    Advance(static_cast<int64_t>(values.size() * sizeof(T)));
+  }
+
+  void Copy(const char* source, int64_t bytes) {
+    std::memcpy(at_, source, static_cast<size_t>(bytes));
+    Advance(bytes);
+  }
+
+  // `bytes` of one element after the other, each of 1, 2, 4 or 8 bytes.
+  void FillElements(const std::string& element, int64_t bytes) {
+    switch (element.size()) {
+      case 1:
+        return FillAs<uint8_t>(element, bytes);
+      case 2:
+        return FillAs<uint16_t>(element, bytes);
+      case 4:
+        return FillAs<uint32_t>(element, bytes);
+      default:
+        return FillAs<uint64_t>(element, bytes);
+    }
+  }
+
+  int64_t written_bytes() const { return written_bytes_; }
+
+ private:
+  template <typename T>
+  void FillAs(const std::string& element, int64_t bytes) {
+    T value;
+    std::memcpy(&value, element.data(), sizeof(T));
+    Fill<T>(bytes / static_cast<int64_t>(sizeof(T)), value);
+  }
+
+  void Advance(int64_t bytes) {
+    at_ += bytes;
+    written_bytes_ += bytes;
+  }
+
+  char* at_;
+  int64_t written_bytes_ = 0;
+};
+
+}  // namespace odb

@@ -38,19 +38,27 @@ Arena::~Arena() {
   pretouch_.Join();
 }
 
-void Arena::StartPretouch(int64_t bytes) {
+void Arena::StartPretouch(int64_t bytes, int64_t ahead) {
+  INVARIANT(ahead >= 1, "nothing would ever be touched");
   const int64_t end = std::min(bytes, this->bytes());
-  pretouch_ = Thread("odb-pretouch", [this, end] {
-    for (int64_t offset = 0; offset < end; offset += kPretouchSlice) {
-      {
-        MutexLock lock(&mutex_);
-        if (closed_) return;
-      }
-      const int64_t slice = std::min(kPretouchSlice, end - offset);
-      // Only speed is lost if it fails: a page that is missing is taken at its first use.
-      if (!region_.Pretouch(static_cast<size_t>(offset), static_cast<size_t>(slice)).ok()) return;
+  pretouch_ = Thread("odb-pretouch", [this, end, ahead] { Pretouch(end, ahead); });
+}
+
+void Arena::Pretouch(int64_t end, int64_t ahead) {
+  int64_t offset = 0;
+  while (offset < end) {
+    int64_t wanted = 0;  // end of what is to be touched by now
+    {
+      MutexLock lock(&mutex_);
+      while (!closed_ && highest_ + ahead <= offset) risen_.Wait(&mutex_);
+      if (closed_) return;
+      wanted = std::min(end, highest_ + ahead);
     }
-  });
+    const int64_t slice = std::min(kPretouchSlice, wanted - offset);
+    // Only speed is lost if it fails: a page that is missing is taken at its first use.
+    if (!region_.Pretouch(static_cast<size_t>(offset), static_cast<size_t>(slice)).ok()) return;
+    offset += slice;
+  }
 }
 
 absl::StatusOr<Extent> Arena::AllocateUntil(int64_t bytes, absl::Time deadline) {
@@ -84,6 +92,10 @@ bool Arena::TakeLocked(int64_t bytes, Extent* extent) {
   if (room > bytes) free_[offset + bytes] = room - bytes;
   used_[offset] = bytes;
   used_bytes_ += bytes;
+  if (offset + bytes > highest_) {
+    highest_ = offset + bytes;
+    risen_.NotifyAll();
+  }
   *extent = Extent{offset, bytes};
   return true;
 }
@@ -115,6 +127,7 @@ void Arena::Close() {
   MutexLock lock(&mutex_);
   closed_ = true;
   freed_.NotifyAll();
+  risen_.NotifyAll();
 }
 
 int64_t Arena::used_bytes() const {

@@ -41,8 +41,10 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Touches the first `bytes` in the background: a first touch costs many times a second one.
-  void StartPretouch(int64_t bytes);
+  // Touches the first `bytes` in the background, since a first touch costs many times a second one:
+  // up to `ahead` (>= 1) behind the highest place that was ever allocated, so that an arena of
+  // which little is used takes neither processor time nor memory for the rest.
+  void StartPretouch(int64_t bytes, int64_t ahead);
 
   // Waits for room until the deadline.
   //   InvalidArgument    bytes < 1
@@ -64,6 +66,7 @@ class Arena {
 
  private:
   Arena(FileDescriptor fd, MappedRegion region);
+  void Pretouch(int64_t end, int64_t ahead);
   bool TakeLocked(int64_t bytes, Extent* extent) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const FileDescriptor fd_;
@@ -71,9 +74,11 @@ class Arena {
 
   mutable Mutex mutex_;                                      // guards all below
   CondVar freed_;                                            // something was freed, or closed
+  CondVar risen_;                                            // highest_ has, or closed
   std::map<int64_t, int64_t> free_ ABSL_GUARDED_BY(mutex_);  // offset -> bytes, never adjacent
   std::map<int64_t, int64_t> used_ ABSL_GUARDED_BY(mutex_);  // offset -> bytes
   int64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t highest_ ABSL_GUARDED_BY(mutex_) = 0;  // end of the highest extent there ever was
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 
   Thread pretouch_;

@@ -16,6 +16,8 @@ constexpr int64_t kRowBytesSteps = 3;
 // tokens. A longer sample is a clear error when it comes.
 constexpr int64_t kTemplateTokensMax = 4096;
 
+constexpr int64_t kPretouchAheadMin = int64_t{64} << 20;
+
 int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
   const auto tokens = static_cast<int32_t>(std::min<int64_t>(length, INT32_MAX));
   return PaddedLength(tokens, plan.pad_to_multiple_of, plan.shape_buckets);
@@ -87,6 +89,10 @@ int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& sta
     usual = std::min(usual, std::max(step_bytes, options.prefetch_bytes));
   }
   return std::min(options.arena_bytes, stand_in.bytes + usual);
+}
+
+int64_t PretouchAhead(const RankRuntime::Options& options) {
+  return std::max(kPretouchAheadMin, 2 * TokenBytesMax(options.plan.budget, options.tensors));
 }
 
 }  // namespace odb

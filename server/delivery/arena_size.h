@@ -29,4 +29,8 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
 // What is worth touching in advance: a computed arena is larger than what is normally in use.
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in);
 
+// How far ahead of what is used: two steps, since while one is written another may be planned, and
+// at least so much that small arenas are touched at once.
+int64_t PretouchAhead(const RankRuntime::Options& options);
+
 }  // namespace odb

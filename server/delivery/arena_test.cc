@@ -1,5 +1,7 @@
 #include "server/delivery/arena.h"
 
+#include <sys/stat.h>
+
 #include <catch2/catch.hpp>
 #include <map>
 #include <utility>
@@ -7,6 +9,7 @@
 
 #include "base/random.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -90,10 +93,39 @@ TEST_CASE("Arena: what can never fit is refused at once", "[delivery]") {
   CHECK_THAT(Arena::Create("test", 0).status(), HasCode(absl::StatusCode::kInvalidArgument));
 }
 
+// Of the whole memory, whoever maps it.
+int64_t TouchedBytes(const Arena& arena) {
+  struct stat info = {};
+  REQUIRE(fstat(arena.fd(), &info) == 0);
+  return int64_t{info.st_blocks} * 512;
+}
+
+TEST_CASE("Arena: what is touched in advance stays a little ahead of what is used", "[delivery]") {
+  constexpr int64_t kPage = 4096;
+  constexpr int64_t kDeadlineS = 20;
+  auto arena = MakeArena(100 * kPage);
+  const auto wait_for_pages = [&](int64_t pages) {
+    return WaitUntil([&] { return TouchedBytes(*arena) >= pages * kPage; },
+                     absl::Now() + absl::Seconds(kDeadlineS));
+  };
+  arena->StartPretouch(/*bytes=*/50 * kPage, /*ahead=*/8 * kPage);
+
+  CHECK(wait_for_pages(8));
+  const Extent first = arena->AllocateUntil(20 * kPage, absl::InfinitePast()).value();
+  CHECK(wait_for_pages(28));
+  arena->Free(first);
+  REQUIRE(arena->AllocateUntil(10 * kPage, absl::InfinitePast()).ok());
+  // Lower than what there was before: nothing more is touched. All the rest of it: no more than 50.
+  CHECK(TouchedBytes(*arena) == 28 * kPage);
+  REQUIRE(arena->AllocateUntil(80 * kPage, absl::InfinitePast()).ok());
+  CHECK(wait_for_pages(50));
+  CHECK(TouchedBytes(*arena) == 50 * kPage);
+}
+
 TEST_CASE("Arena: after any order of allocating and freeing nothing is lost", "[delivery]") {
   const uint64_t seed = GENERATE(1, 2, 3, 4, 5);
   auto arena = MakeArena(64 * 100);
-  arena->StartPretouch(arena->bytes());
+  arena->StartPretouch(arena->bytes(), /*ahead=*/64);
   Random random(seed);
   std::vector<Extent> held;
   std::map<int64_t, int64_t> taken;  // offset -> bytes

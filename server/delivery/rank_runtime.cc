@@ -110,7 +110,7 @@ RankRuntimeImpl::RankRuntimeImpl(const Options& options, const Dependencies& dep
 }
 
 void RankRuntimeImpl::Start() {
-  arena_->StartPretouch(PretouchBytes(options_, stand_in_layout_));
+  arena_->StartPretouch(PretouchBytes(options_, stand_in_layout_), PretouchAhead(options_));
   assembler_ = Thread(absl::StrCat("odb-asm-", options_.rank.value()), [this] { Assemble(); });
   pipeline_.Start();
 }

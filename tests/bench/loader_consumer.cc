@@ -39,6 +39,7 @@ int64_t ReadEveryLine(const TensorView& tensor) {
 struct Measured {
   double begin = 0;
   double end = 0;
+  double first = 0;       // when the first step was there
   double loader_cpu = 0;  // of this thread, within Next() and the step's return
   int64_t samples = 0;
   int64_t tokens = 0;
@@ -61,7 +62,9 @@ absl::StatusOr<Measured> RunEpoch(Client* client, int64_t epoch) {
     ASSIGN_OR_RETURN(step, client->Next(absl::Now() + absl::Minutes(2)));
     measured.loader_cpu += Seconds(CLOCK_THREAD_CPUTIME_ID) - cpu;
     if (step == nullptr) break;
-    measured.waits.push_back(Seconds(CLOCK_MONOTONIC) - wall);
+    const double now = Seconds(CLOCK_MONOTONIC);
+    measured.waits.push_back(now - wall);
+    if (measured.waits.size() == 1) measured.first = now;
     for (int i = 0; i < step->num_tensors(); ++i) {
       const TensorView tensor = step->tensor(i);
       measured.checksum += ReadEveryLine(tensor);
@@ -81,23 +84,26 @@ std::string ToJson(const Measured& m) {
     absl::StrAppendFormat(out, "%.7f", wait);
   };
   return absl::StrFormat(
-      R"({"begin": %.6f, "end": %.6f, "loader_cpu": %.6f, "samples": %d, "tokens": %d, )"
+      R"({"begin": %.6f, "end": %.6f, "first": %.6f, "loader_cpu": %.6f, "samples": %d, "tokens": %d, )"
       R"("padded": %d, "bytes": %d, "idle": %d, "checksum": %d, "waits": [%s]})",
-      m.begin, m.end, m.loader_cpu, m.samples, m.tokens, m.padded, m.bytes, m.idle, m.checksum,
-      absl::StrJoin(m.waits, ", ", to_text));
+      m.begin, m.end, m.first, m.loader_cpu, m.samples, m.tokens, m.padded, m.bytes, m.idle,
+      m.checksum, absl::StrJoin(m.waits, ", ", to_text));
 }
 
 absl::Status Run(int64_t epochs) {
   ASSIGN_OR_RETURN(ClientOptions options, ClientOptions::FromEnvironment());
   options.connect_timeout = absl::Seconds(60);
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+  double first = 0;
   for (int64_t epoch = 0; epoch < epochs; ++epoch) {
     const bool last = epoch + 1 == epochs;
     if (last) {
       std::puts("begin");
       std::fflush(stdout);
     }
-    ASSIGN_OR_RETURN(const Measured measured, RunEpoch(client.get(), epoch));
+    ASSIGN_OR_RETURN(Measured measured, RunEpoch(client.get(), epoch));
+    if (epoch == 0) first = measured.first;
+    measured.first = first;
     if (last) std::puts(ToJson(measured).c_str());
   }
   return client->Close();

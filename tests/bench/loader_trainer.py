@@ -3,6 +3,7 @@
 usage: loader_trainer.py '{"kind": "odbd" | "fixed" | "sorted", "epochs": 2, ...}'
 
 The last epoch is measured. Prints `begin` when that begins, and one line of JSON when it is over, as loader_consumer.cc does.
+With "checked", the epoch before adds up a checksum of the ids and labels of all its samples.
 """
 
 import json
@@ -10,11 +11,13 @@ import os
 import random
 import sys
 import time
+import zlib
 
 import numpy
 import torch
 
 IGNORED_LABEL = -100
+NO_PREFIX = b"\x1a\x02\x18\x00"  # behind a .model file: add_dummy_prefix = false, as odbd has it
 
 
 class Corpus(torch.utils.data.Dataset):
@@ -34,18 +37,57 @@ class Corpus(torch.utils.data.Dataset):
     def __getitem__(self, index):
         if self.ids is None:  # in the worker that uses it
             self.ids = numpy.memmap(self.prefix + ".bin", dtype=numpy.int32, mode="r")
-        return torch.from_numpy(self.ids[self.offsets[index]:self.offsets[index + 1]].astype(numpy.int64))
+        ids = torch.from_numpy(self.ids[self.offsets[index]:self.offsets[index + 1]].astype(numpy.int64))
+        return ids, ids
+
+
+class Conversations(torch.utils.data.Dataset):
+    """The same conversations, template, masks and tokenizer as odbd's."""
+
+    def __init__(self, prefix):
+        self.prefix = prefix
+        self.offsets = numpy.load(prefix + ".offsets.npy")
+        self.lines = None
+
+    def __len__(self):
+        return len(self.offsets) - 1
+
+    def open(self):
+        import sentencepiece
+
+        self.lines = numpy.memmap(self.prefix + ".jsonl", dtype=numpy.uint8, mode="r")
+        with open(self.prefix + ".model", "rb") as model:
+            tokenizer = sentencepiece.SentencePieceProcessor(model_proto=model.read() + NO_PREFIX)
+        self.encode = tokenizer.encode
+        self.start, self.end = tokenizer.piece_to_id("<|im_start|>"), tokenizer.piece_to_id("<|im_end|>")
+        self.line_break, self.assistant = self.encode("\n"), self.encode("assistant\n")
+
+    def __getitem__(self, index):
+        if self.lines is None:  # in the worker that uses it
+            self.open()
+        record = json.loads(self.lines[self.offsets[index]:self.offsets[index + 1]].tobytes())
+        ids, labels = [], []
+        for message in record["messages"]:
+            if message["role"] == "assistant":
+                answer = self.encode(message["content"]) + [self.end]
+                ids += [self.start] + self.assistant + answer + self.line_break
+                labels += [IGNORED_LABEL] * (1 + len(self.assistant)) + answer + [IGNORED_LABEL] * len(self.line_break)
+            else:
+                turn = [self.start] + self.encode(message["role"] + "\n" + message["content"]) + [self.end] + self.line_break
+                ids += turn
+                labels += [IGNORED_LABEL] * len(turn)
+        return torch.tensor(ids, dtype=torch.int64), torch.tensor(labels, dtype=torch.int64)
 
 
 def collate(samples):
-    longest = max(len(sample) for sample in samples)
+    longest = max(len(ids) for ids, _ in samples)
     ids = torch.zeros((len(samples), longest), dtype=torch.int64)
     labels = torch.full((len(samples), longest), IGNORED_LABEL, dtype=torch.int64)
     mask = torch.zeros((len(samples), longest), dtype=torch.int64)
-    for row, sample in enumerate(samples):
-        count = len(sample)
-        ids[row, :count] = sample
-        labels[row, :count] = sample
+    for row, (sample_ids, sample_labels) in enumerate(samples):
+        count = len(sample_ids)
+        ids[row, :count] = sample_ids
+        labels[row, :count] = sample_labels
         mask[row, :count] = 1
     return {"input_ids": ids, "labels": labels, "attention_mask": mask}
 
@@ -53,16 +95,19 @@ def collate(samples):
 class Batches:
     """The batches of one rank: of a fixed number of samples at random, or cut from the samples sorted by length."""
 
-    def __init__(self, lengths, kind, budget, rank, world_size):
-        self.lengths, self.kind, self.budget, self.rank, self.world_size = lengths, kind, budget, rank, world_size
+    def __init__(self, count, lengths, options):
+        self.count, self.lengths, self.kind, self.budget = count, lengths, options["kind"], options["budget"]
+        self.rank, self.world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        self.uneven = options.get("checked", False)  # then every sample of the epoch is wanted
         self.epoch = 0
 
     def all(self):
         source = random.Random(self.epoch)
-        order = list(range(len(self.lengths)))
+        order = list(range(self.count))
         if self.kind == "fixed":
             source.shuffle(order)
-            size = max(1, self.budget // int(self.lengths.max()))
+            # Where lengths are not known before: 16, as people write.
+            size = 16 if self.lengths is None else max(1, self.budget // int(self.lengths.max()))
             return [order[i:i + size] for i in range(0, len(order), size)]
         order.sort(key=lambda i: self.lengths[i])
         batches, batch = [], []
@@ -77,7 +122,8 @@ class Batches:
 
     def __iter__(self):
         batches = self.all()
-        batches = batches[: len(batches) // self.world_size * self.world_size]  # as many on every rank
+        if not self.uneven:
+            batches = batches[: len(batches) // self.world_size * self.world_size]  # as many on every rank
         return iter(batches[self.rank::self.world_size])
 
     def __len__(self):
@@ -85,11 +131,12 @@ class Batches:
 
 
 def torch_epochs(options):
-    corpus = Corpus(options["prefix"])
-    batches = Batches(corpus.lengths(), options["kind"], options["budget"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    data = Conversations(options["prefix"]) if "tokenizer" in options else Corpus(options["prefix"])
+    batches = Batches(len(data), data.lengths() if isinstance(data, Corpus) else None, options)
     workers = options["workers"]
-    loader = torch.utils.data.DataLoader(corpus, batch_sampler=batches, num_workers=workers, collate_fn=collate,
-                                         persistent_workers=workers > 0)
+    prefetch = {"prefetch_factor": max(1, options["prefetch"] // workers)} if workers else {}
+    loader = torch.utils.data.DataLoader(data, batch_sampler=batches, num_workers=workers, collate_fn=collate,
+                                         persistent_workers=workers > 0, **prefetch)
     for epoch in range(options["epochs"]):
         batches.epoch = epoch
         yield iter(loader), lambda batch: int(batch["attention_mask"].sum())
@@ -111,8 +158,23 @@ def read_every_line(tensor):
     return flat.numel() * flat.element_size()
 
 
-def measure(iterator, tokens_of):
-    said = {"begin": time.monotonic(), "loader_cpu": 0.0, "samples": 0, "tokens": 0, "padded": 0, "bytes": 0, "idle": 0, "waits": []}
+def is_idle(batch):
+    return hasattr(batch, "step") and batch.step.idle
+
+
+def checksum_of(batch):
+    """The sum over the samples of one that is each one's own, whatever its batch and padding."""
+    total = 0
+    lengths = batch["attention_mask"].sum(dim=1).tolist()
+    for row, length in enumerate(lengths):
+        ids = batch["input_ids"][row, :length].numpy()
+        total += zlib.crc32(batch["labels"][row, :length].numpy().tobytes(), zlib.crc32(ids.tobytes()))
+    return total
+
+
+def measure(iterator, tokens_of, checked):
+    said = {"begin": time.monotonic(), "loader_cpu": 0.0, "samples": 0, "tokens": 0, "padded": 0, "bytes": 0, "idle": 0, "checksum": 0,
+            "waits": []}
     batch = None
     while True:
         wall, cpu = time.monotonic(), time.thread_time()
@@ -121,15 +183,19 @@ def measure(iterator, tokens_of):
         said["loader_cpu"] += time.thread_time() - cpu
         if batch is None:
             break
-        said["waits"].append(time.monotonic() - wall)
+        now = time.monotonic()
+        said["waits"].append(now - wall)
+        said.setdefault("first", now)
         read = sum(read_every_line(batch[name]) for name in ("input_ids", "labels", "attention_mask"))
-        if hasattr(batch, "step") and batch.step.idle:
+        if is_idle(batch):
             said["idle"] += 1
             continue
         said["bytes"] += read
         said["samples"] += batch["input_ids"].shape[0]
         said["padded"] += batch["input_ids"].numel()
         said["tokens"] += tokens_of(batch)
+        if checked:
+            said["checksum"] += checksum_of(batch)
     said["end"] = time.monotonic()
     return said
 
@@ -138,13 +204,16 @@ def main():
     options = json.loads(sys.argv[1])
     torch.set_num_threads(1)
     epochs = odbd_epochs(options) if options["kind"] == "odbd" else torch_epochs(options)
+    first, checksum = None, 0
     for number, (iterator, tokens_of) in enumerate(epochs):
         last = number + 1 == options["epochs"]
         if last:
             print("begin", flush=True)
-        said = measure(iterator, tokens_of)
+        said = measure(iterator, tokens_of, checked=options.get("checked", False) and not last)
+        first = first or said["first"]
+        checksum += said["checksum"]
         if last:
-            print(json.dumps(said), flush=True)
+            print(json.dumps(dict(said, first=first, checksum=checksum)), flush=True)
 
 
 main()

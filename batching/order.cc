@@ -26,8 +26,16 @@ Permutation::Permutation(int64_t size, uint64_t key) : size_(size) {
   }
 }
 
+Permutation Permutation::Identity(int64_t size) {
+  INVARIANT(size >= 0, "a permutation cannot have a negative size");
+  Permutation identity;
+  identity.size_ = size;
+  return identity;
+}
+
 int64_t Permutation::at(int64_t position) const {
   INVARIANT(position >= 0 && position < size_, "position outside of the order");
+  if (half_bits_ == 0) return position;
   const uint64_t half_mask = (uint64_t{1} << half_bits_) - 1;
   auto value = static_cast<uint64_t>(position);
   do {
@@ -44,7 +52,7 @@ int64_t Permutation::at(int64_t position) const {
 }
 
 Permutation EpochOrder(int64_t num_records, const OrderKey& key) {
-  return Permutation(num_records, KeyOf(key));
+  return key.sequential ? Permutation::Identity(num_records) : Permutation(num_records, KeyOf(key));
 }
 
 RankView RankView::Strided(int64_t num_records, const OrderKey& key, Rank rank,
@@ -65,7 +73,8 @@ RankView RankView::Bound(std::vector<IndexRange> ranges, const OrderKey& key) {
     order_key = HashCombine(order_key, static_cast<uint64_t>(range.first));
     view.size_ += range.count;
   }
-  view.order_ = Permutation(view.size_, order_key);
+  view.order_ =
+      key.sequential ? Permutation::Identity(view.size_) : Permutation(view.size_, order_key);
   view.ranges_ = std::move(ranges);
   return view;
 }

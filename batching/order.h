@@ -21,6 +21,7 @@ class Permutation {
  public:
   Permutation() = default;
   Permutation(int64_t size, uint64_t key);  // size >= 0
+  static Permutation Identity(int64_t size);
 
   int64_t size() const { return size_; }
   int64_t at(int64_t position) const;  // position in [0, size)
@@ -29,7 +30,7 @@ class Permutation {
   static constexpr int kNumRounds = 8;
 
   int64_t size_ = 0;
-  int half_bits_ = 0;
+  int half_bits_ = 0;  // 0: the identity
   std::array<uint64_t, kNumRounds> round_keys_{};
 };
 
@@ -37,9 +38,10 @@ class Permutation {
 struct OrderKey {
   uint64_t seed = 0;
   Epoch epoch;
+  bool sequential = false;  // as the records lie in the files, in every epoch
 };
 
-// The canonical order of an epoch (`order: exact`): position -> index of the record.
+// The canonical order of an epoch (`order: exact | sequential`): position -> index of the record.
 Permutation EpochOrder(int64_t num_records, const OrderKey& key);
 
 // Records [first, first + count) of a dataset, as one of its sources has them.
@@ -57,7 +59,7 @@ class RankView {
   // once, and no two ranks differ by more than one record. 0 <= rank < world_size.
   static RankView Strided(int64_t num_records, const OrderKey& key, Rank rank, int64_t world_size);
 
-  // A rank that is bound to sources reads exactly these, permuted together. The order depends on
+  // A rank that is bound to sources reads exactly these, ordered together. The order depends on
   // the ranges, not on the rank: the same sources on another rank are read in the same order.
   // No range, or empty ones: an empty view.
   static RankView Bound(std::vector<IndexRange> ranges, const OrderKey& key);

@@ -120,6 +120,18 @@ TEST_CASE("RankView: a bound view reads its own sources, permuted together", "[b
   CHECK(values == expected);
 }
 
+TEST_CASE("RankView: in sequential order the records come as they lie", "[batching][order]") {
+  OrderKey key = Key(5, 3);
+  key.sequential = true;
+
+  CHECK(All(RankView::Strided(7, key, Rank(1), 3)) == std::vector<int64_t>{1, 4});
+  CHECK(All(RankView::Bound({{100, 2}, {0, 3}}, key)) == std::vector<int64_t>{100, 101, 0, 1, 2});
+  const Permutation order = EpochOrder(3, key);
+  CHECK(std::vector<int64_t>{order.at(0), order.at(1), order.at(2)} ==
+        std::vector<int64_t>{0, 1, 2});
+  CHECK(EpochOrder(0, key).size() == 0);
+}
+
 TEST_CASE("RankView: views may be empty", "[batching][order]") {
   CHECK(RankView().size() == 0);
   CHECK(RankView::Bound({}, Key(0, 0)).size() == 0);

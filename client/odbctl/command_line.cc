@@ -66,9 +66,11 @@ int RunOdbctl(int argc, const char* const* argv, const Output& output,
   AddFormat(list, &parsed);
   list->add_option("--limit", parsed.options.limit, "entries to list (default 100)")
       ->check(CLI::Range(1, 1000000));
+  list->add_option("--stream", parsed.options.stream, "of this stream only (default: of all)");
   CLI::App* coverage = app.add_subcommand(
       "coverage", "whether the epoch gave each sample once; fill beside that of fixed batches");
   AddFormat(coverage, &parsed);
+  coverage->add_option("--stream", parsed.options.stream, "which stream (default: train)");
 
   try {
     app.parse(argc, argv);

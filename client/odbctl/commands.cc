@@ -82,14 +82,18 @@ ExitCode RunHealth(const CommandOptions& options, const Output& output) {
 ExitCode RunQuarantineList(const CommandOptions& options, const Output& output) {
   const auto reply = Ask<v1::ListQuarantineReply>(
       options, output,
-      [&options](StatusClient* client) { return client->ListQuarantine(options.limit); },
+      [&options](StatusClient* client) {
+        return client->ListQuarantine(options.limit, options.stream);
+      },
       RenderQuarantine);
   return reply.ok() ? ExitCode::kOk : Fail(reply.status(), output);
 }
 
 ExitCode RunCoverage(const CommandOptions& options, const Output& output) {
   const auto reply = Ask<v1::Coverage>(
-      options, output, [](StatusClient* client) { return client->GetCoverage(); }, RenderCoverage);
+      options, output,
+      [&options](StatusClient* client) { return client->GetCoverage(options.stream); },
+      RenderCoverage);
   if (!reply.ok()) return Fail(reply.status(), output);
   return CoverageIsBroken(*reply) ? ExitCode::kFailed : ExitCode::kOk;
 }

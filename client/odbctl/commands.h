@@ -25,6 +25,7 @@ struct CommandOptions {
   absl::Duration timeout = absl::Milliseconds(900);
   bool json = false;
   int32_t limit = 100;  // quarantine list
+  std::string stream;   // coverage: empty for "train"; quarantine list: empty for all
 };
 
 // Where a command writes to.

@@ -23,6 +23,7 @@ class FakeStatusService final : public v1::StatusService::Service {
   std::atomic<bool> broken{false};
   std::atomic<bool> silent{false};
   std::atomic<int32_t> last_limit{0};
+  std::atomic<bool> asked_for_eval{false};
 
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest*,
                          v1::Status* reply) override {
@@ -36,10 +37,12 @@ class FakeStatusService final : public v1::StatusService::Service {
   grpc::Status ListQuarantine(grpc::ServerContext*, const v1::ListQuarantineRequest* request,
                               v1::ListQuarantineReply* reply) override {
     last_limit = request->limit();
+    asked_for_eval = request->stream() == "eval";
     return grpc::Status::OK;
   }
-  grpc::Status GetCoverage(grpc::ServerContext*, const v1::GetCoverageRequest*,
+  grpc::Status GetCoverage(grpc::ServerContext*, const v1::GetCoverageRequest* request,
                            v1::Coverage* reply) override {
+    asked_for_eval = request->stream() == "eval";
     reply->set_finished(true);
     reply->set_records(999);
     reply->set_emitted(broken ? 998 : 999);
@@ -136,6 +139,16 @@ TEST_CASE("odbctl quarantine list: passes its limit on", "[odbctl]") {
   CHECK(result.code == 0);
   CHECK(result.out == "nothing is quarantined\n");
   CHECK(f.service.last_limit.load() == 7);
+}
+
+TEST_CASE("odbctl --stream: asks for another stream than the usual one", "[odbctl]") {
+  Fixture f;
+  CHECK(Run({"coverage", "--socket", f.path}).code == 0);
+  CHECK_FALSE(f.service.asked_for_eval.load());
+  CHECK(Run({"coverage", "--stream", "eval", "--socket", f.path}).code == 0);
+  CHECK(f.service.asked_for_eval.exchange(false));
+  CHECK(Run({"quarantine", "list", "--stream", "eval", "--socket", f.path}).code == 0);
+  CHECK(f.service.asked_for_eval.load());
 }
 
 TEST_CASE("odbctl coverage: a sample that is missing is exit code 1", "[odbctl]") {

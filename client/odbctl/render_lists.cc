@@ -22,8 +22,10 @@ bool CoverageIsBroken(const v1::Coverage& coverage) {
 }
 
 std::string RenderCoverage(const v1::Coverage& coverage) {
-  std::string text = absl::StrCat("epoch ", coverage.epoch(), ": ", coverage.emitted(), " of ",
-                                  coverage.records());
+  const bool is_train = coverage.stream().empty() || coverage.stream() == "train";
+  std::string text =
+      absl::StrCat(is_train ? "" : coverage.stream(), is_train ? "" : ", ", "epoch ",
+                   coverage.epoch(), ": ", coverage.emitted(), " of ", coverage.records());
   absl::StrAppend(&text, coverage.duplicates() == 0
                              ? ", each once"
                              : absl::StrCat(", ", coverage.duplicates(), " more than once"));
@@ -64,8 +66,10 @@ std::string RenderQuarantine(const v1::ListQuarantineReply& reply) {
   }
   absl::StrAppend(&text, "\n");
   for (const v1::QuarantineItem& item : reply.items()) {
+    const bool is_train = item.stream().empty() || item.stream() == "train";
     absl::StrAppend(&text, item.file(), ":", item.line(), " (byte ", WithCommas(item.byte()), ") ",
-                    item.reason(), item.detail().empty() ? "" : ": ", item.detail(), "\n");
+                    is_train ? "" : absl::StrCat("of ", item.stream(), ", "), item.reason(),
+                    item.detail().empty() ? "" : ": ", item.detail(), "\n");
   }
   const int64_t more = reply.total() - reply.items_size();
   if (more > 0) absl::StrAppend(&text, "and ", WithCommas(more), " more (--limit)\n");

@@ -38,9 +38,19 @@ std::string SamplesLine(const v1::Ledger& ledger) {
   return line;
 }
 
+// "streams  eval 120 records (align none), test 3,000 records"
+std::string StreamsLine(const v1::Status& status) {
+  std::vector<std::string> streams;
+  for (const v1::StreamStatus& stream : status.streams()) {
+    streams.push_back(absl::StrCat(stream.name(), " ", WithCommas(stream.records()), " records",
+                                   stream.align() == "none" ? " (align none)" : ""));
+  }
+  return absl::StrCat("streams  ", absl::StrJoin(streams, ", "));
+}
+
 Lines HeaderLines(const v1::Status& status) {
   const v1::PoolStatus& pool = status.pool();
-  return {
+  Lines lines = {
       absl::StrCat("odbd ", status.version(), "  pid ", status.pid(), "  up ",
                    Clock(status.uptime_s()), "  ", status.state(), "  ", status.socket()),
       absl::StrCat("limited by ", status.limiter().empty() ? "nothing" : status.limiter(),
@@ -50,6 +60,8 @@ Lines HeaderLines(const v1::Status& status) {
       absl::StrCat("pool     ", pool.busy(), " of ", pool.threads(), " threads busy, ",
                    WithCommas(static_cast<int64_t>(pool.samples_per_s())), " samples/s"),
   };
+  if (!status.streams().empty()) lines.insert(lines.begin() + 3, StreamsLine(status));
+  return lines;
 }
 
 // Of the trainer that waited most; empty if none did.

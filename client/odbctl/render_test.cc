@@ -144,6 +144,24 @@ TEST_CASE("RenderCoverage: each once, and fill beside that of a fixed batch", "[
   CHECK_FALSE(CoverageIsBroken(coverage));
 }
 
+TEST_CASE("odbctl: what is not of the stream train names its stream", "[odbctl]") {
+  v1::Status status = ExampleStatus();
+  *status.add_streams() = Parse<v1::StreamStatus>(R"(name: "eval" align: "none" records: 1200)");
+  *status.add_streams() = Parse<v1::StreamStatus>(R"(name: "replay" align: "all" records: 7)");
+  CHECK(absl::StrContains(RenderStatus(status),
+                          "sharegpt.jsonl\nstreams  eval 1,200 records (align none), replay 7 "
+                          "records\nread 70,999"));
+
+  const auto eval = Parse<v1::Coverage>(R"(stream: "eval" finished: true records: 9 emitted: 9)");
+  CHECK(absl::StartsWith(RenderCoverage(eval), "eval, epoch 0: 9 of 9, each once\n"));
+  const auto train = Parse<v1::Coverage>(R"(stream: "train" finished: true)");
+  CHECK(absl::StartsWith(RenderCoverage(train), "epoch 0: "));
+
+  const auto quarantine = Parse<v1::ListQuarantineReply>(R"(
+    total: 1 items { stream: "eval" file: "e.jsonl" line: 4 byte: 8 reason: "bad_json" })");
+  CHECK(absl::StrContains(RenderQuarantine(quarantine), "e.jsonl:4 (byte 8) of eval, bad_json\n"));
+}
+
 TEST_CASE("RenderCoverage: what is missing or doubled is said, and is a fault", "[odbctl]") {
   auto coverage = Parse<v1::Coverage>(
       "epoch: 2 finished: true records: 10 emitted: 6 duplicates: 1 quarantined: 2 left_over: 1 "

@@ -49,14 +49,18 @@ absl::StatusOr<v1::Status> StatusClient::GetStatus() {
   return Call(stub_.get(), &v1::StatusService::Stub::GetStatus, v1::GetStatusRequest());
 }
 
-absl::StatusOr<v1::ListQuarantineReply> StatusClient::ListQuarantine(int32_t limit) {
+absl::StatusOr<v1::ListQuarantineReply> StatusClient::ListQuarantine(int32_t limit,
+                                                                     const std::string& stream) {
   v1::ListQuarantineRequest request;
   request.set_limit(limit);
+  request.set_stream(stream);
   return Call(stub_.get(), &v1::StatusService::Stub::ListQuarantine, request);
 }
 
-absl::StatusOr<v1::Coverage> StatusClient::GetCoverage() {
-  return Call(stub_.get(), &v1::StatusService::Stub::GetCoverage, v1::GetCoverageRequest());
+absl::StatusOr<v1::Coverage> StatusClient::GetCoverage(const std::string& stream) {
+  v1::GetCoverageRequest request;
+  request.set_stream(stream);
+  return Call(stub_.get(), &v1::StatusService::Stub::GetCoverage, request);
 }
 
 absl::StatusOr<bool> StatusClient::IsServing(const std::string& service) {

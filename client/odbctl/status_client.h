@@ -21,8 +21,8 @@ class StatusClient {
                                                                absl::Time deadline);
 
   absl::StatusOr<v1::Status> GetStatus();
-  absl::StatusOr<v1::ListQuarantineReply> ListQuarantine(int32_t limit);
-  absl::StatusOr<v1::Coverage> GetCoverage();
+  absl::StatusOr<v1::ListQuarantineReply> ListQuarantine(int32_t limit, const std::string& stream);
+  absl::StatusOr<v1::Coverage> GetCoverage(const std::string& stream);
 
   // Whether the health service of the daemon says SERVING for `service`.
   absl::StatusOr<bool> IsServing(const std::string& service);

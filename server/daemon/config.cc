@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "server/daemon/config_fields.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/config_tensors.h"
 #include "server/daemon/config_yaml.h"
 #include "server/daemon/exit_codes.h"
@@ -64,7 +65,8 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
 }
 
 bool IsYamlOnly(const FieldSpec& spec) {
-  return spec.kind == FieldKind::kViews || spec.kind == FieldKind::kExtraTensors;
+  return spec.kind == FieldKind::kViews || spec.kind == FieldKind::kExtraTensors ||
+         spec.kind == FieldKind::kStreams;
 }
 
 absl::Status SetFromVariable(const FieldSpec& spec, const std::string& text, LoadedConfig* config) {
@@ -203,6 +205,30 @@ absl::Status CheckLengths(const v1::Config& config) {
   return absl::OkStatus();
 }
 
+// Of one stream's configuration.
+absl::Status CheckValues(const v1::Config& config) {
+  RETURN_IF_ERROR(CheckLengths(config));
+  RETURN_IF_ERROR(CheckViews(config));
+  RETURN_IF_ERROR(CheckExtraTensors(config));
+  if (config.quota() > 0 && config.termination() != "non-join") {
+    return absl::FailedPreconditionError(
+        absl::StrCat("quota needs termination non-join, got quota ", config.quota(),
+                     " with termination ", config.termination()));
+  }
+  if (config.left_over() == "carry" && config.termination() != "non-join") {
+    return absl::FailedPreconditionError(
+        "left_over carry needs termination non-join, got termination join, which leaves nothing");
+  }
+  const absl::Duration exchange = ParsedDuration(config.exchange_timeout());
+  const absl::Duration heartbeat = ParsedDuration(config.heartbeat_interval());
+  if (exchange < 2 * heartbeat) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("exchange_timeout must be at least twice heartbeat_interval (",
+                     config.heartbeat_interval(), "), got ", config.exchange_timeout()));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 ConfigEnvironment ConfigEnvironment::OfThisProcess() {
@@ -231,24 +257,14 @@ absl::Status CheckConfig(const v1::Config& config) {
     return absl::FailedPreconditionError(
         "nothing to serve: give at least one file as --data FILE (or data: in the file)");
   }
-  RETURN_IF_ERROR(CheckLengths(config));
-  RETURN_IF_ERROR(CheckViews(config));
-  RETURN_IF_ERROR(CheckExtraTensors(config));
-  if (config.quota() > 0 && config.termination() != "non-join") {
-    return absl::FailedPreconditionError(
-        absl::StrCat("quota needs termination non-join, got quota ", config.quota(),
-                     " with termination ", config.termination()));
-  }
-  if (config.left_over() == "carry" && config.termination() != "non-join") {
-    return absl::FailedPreconditionError(
-        "left_over carry needs termination non-join, got termination join, which leaves nothing");
-  }
-  const absl::Duration exchange = ParsedDuration(config.exchange_timeout());
-  const absl::Duration heartbeat = ParsedDuration(config.heartbeat_interval());
-  if (exchange < 2 * heartbeat) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("exchange_timeout must be at least twice heartbeat_interval (",
-                     config.heartbeat_interval(), "), got ", config.exchange_timeout()));
+  RETURN_IF_ERROR(CheckValues(config));
+  ASSIGN_OR_RETURN(const std::vector<StreamConfig> streams, StreamsOf(config));
+  for (const StreamConfig& stream : streams) {
+    const absl::Status status = CheckValues(stream.config);
+    if (!status.ok()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("stream ", stream.name, ": ", status.message()));
+    }
   }
   return absl::OkStatus();
 }

@@ -33,8 +33,8 @@ struct ConfigEnvironment {
 // Flag > ODB_* variable > file (--config or $ODB_CONFIG) > default. Opens the configuration file
 // and nothing else.
 //
-// Variables: ODB_<FIELD>. ODB_DATA holds several files separated by ':', ODB_VIEWS is YAML. Those
-// of other programs are left alone (IsForeignVariable).
+// Variables: ODB_<FIELD>. ODB_DATA holds several files separated by ':', ODB_VIEWS and the like are
+// YAML. Those of other programs are left alone (IsForeignVariable).
 //
 // Errors, one sentence each, naming the flag, the variable or file:line, and the nearest name:
 // InvalidArgument (the command line), FailedPrecondition (anything else), PermissionDenied (the

@@ -8,8 +8,14 @@ namespace odb {
 
 ConfigDigests DigestConfig(const v1::Config& config, const ContentDigests& content) {
   ConfigDigests digests;
+  v1::Config compared = config;
+  for (v1::Stream& stream : *compared.mutable_streams()) {
+    stream.clear_data();  // compared by content, by the trainers of that stream
+    stream.clear_prefetch_steps();
+    stream.clear_prefetch_bytes();
+  }
   for (const FieldSpec& spec : ConfigFields()) {
-    if (spec.shapes_plans) digests.emplace_back(spec.name, FieldToText(spec, config));
+    if (spec.shapes_plans) digests.emplace_back(spec.name, FieldToText(spec, compared));
   }
   digests.emplace_back("sources", absl::StrCat(absl::Hex(content.sources, absl::kZeroPad16)));
   digests.emplace_back("tokenizer", absl::StrCat(absl::Hex(content.tokenizer, absl::kZeroPad16)));

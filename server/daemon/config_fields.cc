@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/status_macros.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/config_tensors.h"
 
 namespace odb {
@@ -59,7 +60,7 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans(Bytes("max_record_bytes", "16MiB", 1, kInt32Max)),
       {"max_bad_share", FieldKind::kShare, "0.05"},
       ShapesPlans(Choice("label_shift", "model", "model|data")),
-      ShapesPlans(Choice("order", "exact", "exact")),
+      ShapesPlans(Choice("order", "exact", "exact|sequential")),
       ShapesPlans({"seed", FieldKind::kInteger, "0", 0, INT64_MAX}),
       ShapesPlans({"views", FieldKind::kViews, nullptr}),
       ShapesPlans(Integer("token_budget", "8192", 1, kInt32Max)),
@@ -100,6 +101,7 @@ const std::vector<FieldSpec>& Table() {
       Duration("drain_timeout", "30s"),
       Text("aligner_path", nullptr),
       Choice("log_level", "info", "debug|info|warn|error"),
+      ShapesPlans({"streams", FieldKind::kStreams, nullptr}),
   };
   return *table;
 }
@@ -243,6 +245,7 @@ absl::Status SetFieldFromText(const FieldSpec& spec, absl::string_view text, v1:
       return SetIntegerList(spec, text, config);
     case FieldKind::kViews:
     case FieldKind::kExtraTensors:
+    case FieldKind::kStreams:
       return absl::InternalError(absl::StrCat(spec.name, " is no single value"));
     case FieldKind::kDuration:
     case FieldKind::kChoice:
@@ -272,6 +275,8 @@ std::string FieldToText(const FieldSpec& spec, const v1::Config& config) {
     }
     case FieldKind::kExtraTensors:
       return ExtraTensorsToYaml(config);
+    case FieldKind::kStreams:
+      return StreamsToYaml(config);
     case FieldKind::kViews: {
       std::vector<std::string> items;
       for (const v1::View& view : config.views()) {

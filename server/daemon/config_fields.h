@@ -23,6 +23,7 @@ enum class FieldKind : uint8_t {
   kIntegerList,  // 512,1024 or [512, 1024]
   kViews,
   kExtraTensors,
+  kStreams,
 };
 
 // One field of Config beyond what the proto says. All checks and defaults stand in one table,
@@ -52,7 +53,7 @@ std::vector<std::string> ConfigFieldNames();
 // 65536, got \"x\"".
 absl::Status SetFieldFromText(const FieldSpec& spec, absl::string_view text, v1::Config* config);
 
-// As a text that SetFieldFromText reads (lists, kViews, kExtraTensors: as YAML).
+// As a text that SetFieldFromText reads (lists, kViews, kExtraTensors, kStreams: as YAML).
 std::string FieldToText(const FieldSpec& spec, const v1::Config& config);
 
 void ClearField(const FieldSpec& spec, v1::Config* config);

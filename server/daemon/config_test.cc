@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "server/daemon/config_digest.h"
 #include "server/daemon/config_fields.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/config_tensors.h"
 #include "server/daemon/config_text.h"
 #include "server/daemon/config_yaml.h"
@@ -179,7 +180,7 @@ TEST_CASE("Config: a value out of range says what, which, got and allowed", "[co
       {{"--max-bad-share", "1.5"}, "--max-bad-share must be a number from 0 to 1, got \"1.5\""},
       {{"--max-bad-share", "nan"}, "--max-bad-share must be a number from 0 to 1, got \"nan\""},
       {{"--termination", "joined"}, "--termination must be one of join, non-join, got \"joined\""},
-      {{"--order", "blocks"}, "--order must be exact, got \"blocks\""},
+      {{"--order", "blocks"}, "--order must be one of exact, sequential, got \"blocks\""},
       {{"--attach-timeout", "5"},
        "--attach-timeout must be a duration above 0 (like 250ms, 30s, 10m or inf), got \"5\""},
       {{"--views", "3"},
@@ -201,6 +202,21 @@ TEST_CASE("Config: a value out of range says what, which, got and allowed", "[co
       {{"--extra-tensors", "[{name: x, dtype: uint8, shape: [0]}]"},
        "--extra-tensors must be a list like [{name: weights, dtype: float32, shape: [length], "
        "layout: pad, pad_value: 0}], got a size that is not above 0, -1 or length"},
+      {{"--streams", "eval"},
+       "--streams must be a list like [{name: eval, data: [eval.jsonl], align: none}], got no "
+       "list"},
+      {{"--streams", "[{data: e}]"},
+       "--streams must be a list like [{name: eval, data: [eval.jsonl], align: none}], got an "
+       "entry "
+       "without a name"},
+      {{"--streams", "[{name: eval, data: e, align: some}]"},
+       "--streams of stream eval: align must be one of all, none, got \"some\""},
+      {{"--streams", "[{name: eval, data: e, window: 0}]"},
+       "--streams of stream eval: window must be an integer from 1 to 65536, got \"0\""},
+      {{"--streams", "[{name: eval, data: e, seed: 3}]"},
+       "--streams of stream eval: seed is no key of a stream; its other values are train's"},
+      {{"--streams", "[{name: eval, data: e, data: f}]"},
+       "--streams of stream eval: data is given twice"},
       {{"--window"}, "--window needs a value"},
       {{"--window", "--seed"}, "--window needs a value"},
       {{"--window", "1", "--window", "2"}, "--window is given twice"},
@@ -222,6 +238,8 @@ TEST_CASE("Config: the file's mistakes name file and line", "[config]") {
       {"window: {\n", ":2: not YAML: "},
       {"data: {a: b}\n", ":1: data must be a file or a list of files"},
       {"views: [{source: [1]}]\n", ":1: views must be a list like"},
+      {"window: 8\nstreams: [{name: e, data: [1, {}]}]\n",
+       ":2: streams of stream e: data must be a file or a list of files"},
       {"shape_buckets: {a: b}\n", ":1: shape_buckets must be a list like [512, 1024]"},
       {"shape_buckets: [512, [1]]\n", ":1: shape_buckets must be a list, like [512, 1024], of"},
   }));
@@ -303,6 +321,15 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "views: source 0 is in view 0 and in view 1; each may be in one"},
       {{"--data=a", "--data=b", "--views=[{sources: [0]}]"},
        "views leave out source 1 (b); each must be in one view"},
+      {{"--data=a", "--streams=[{name: a b, data: e}]"},
+       "streams: a name must be letters, digits, - and _, got \"a b\""},
+      {{"--data=a", "--streams=[{name: train, data: e}]"},
+       "streams: the name train is that of the stream that data is"},
+      {{"--data=a", "--streams=[{name: e, data: e}, {name: e, data: f}]"},
+       "streams: the name e is given twice"},
+      {{"--data=a", "--streams=[{name: e}]"}, "streams: e must have at least one file as data"},
+      {{"--data=a", "--streams=[{name: e, data: e, token_budget: 100, max_length: 101}]"},
+       "stream e: max_length, padded to 101 tokens, must be at most token_budget (100), got 101"},
       {{"--data=a", "--exchange-timeout=100ms"},
        "exchange_timeout must be at least twice heartbeat_interval (100ms), got 100ms"},
   }));
@@ -313,6 +340,43 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
   const absl::Status status = CheckConfig(config->values);
   CHECK(status.message() == c.message);
   CHECK(ConfigExitCode(status) == kExitConfig);
+}
+
+TEST_CASE("Config: a stream has train's values but for those that it sets", "[config]") {
+  const auto config =
+      Load({"--data=a", "--data=b", "--window=7", "--token-budget=100", "--termination=non-join",
+            "--quota=5", "--views=[{sources: [0]}, {sources: [1]}]"},
+           {{"ODB_STREAMS",
+             "[{name: eval, data: [e], align: none, order: sequential, token_budget: 200}, "
+             "{name: other, data: f, format: tokenized, max_length: 0}]"}});
+  REQUIRE(config.ok());
+  REQUIRE(CheckConfig(config->values) == absl::OkStatus());
+
+  const auto streams = StreamsOf(config->values);
+
+  REQUIRE(streams.ok());
+  REQUIRE(streams->size() == 3);
+  CHECK(streams->at(0).name == "train");
+  CHECK(streams->at(0).aligned);
+  CHECK(streams->at(0).config.data_size() == 2);
+  CHECK(streams->at(0).config.quota() == 5);
+  CHECK(streams->at(0).config.streams_size() == 0);
+  const v1::Config& eval = streams->at(1).config;
+  CHECK(streams->at(1).name == "eval");
+  CHECK_FALSE(streams->at(1).aligned);
+  REQUIRE(eval.data_size() == 1);
+  CHECK(eval.data(0) == "e");
+  CHECK(eval.order() == "sequential");
+  CHECK(eval.token_budget() == 200);
+  CHECK(eval.window() == 7);
+  CHECK(eval.views_size() == 0);
+  CHECK(eval.quota() == 0);
+  CHECK(eval.streams_size() == 0);
+  const v1::Config& other = streams->at(2).config;
+  CHECK(streams->at(2).aligned);
+  CHECK(other.format() == "tokenized");
+  CHECK(other.token_budget() == 100);
+  CHECK(other.max_length() == 0);
 }
 
 TEST_CASE("Config: the longest sample is what the budget holds after padding", "[config]") {
@@ -384,10 +448,11 @@ TEST_CASE("Config: bytes are read with and without a unit", "[config]") {
 }
 
 TEST_CASE("Config: what --print-config prints reads back to the same values", "[config]") {
-  const auto config =
-      Load({"--data=a \"b\".jsonl", "--data=c", "--views=[{sources: [1]}, {sources: [0]}]",
-            "--max-bad-share=0.25", "--stall-timeout=5m", "--shape-buckets=64,512",
-            "--extra-tensors=[{name: x, dtype: int32, shape: [length, 3], pad_value: 0.1}]"});
+  const auto config = Load(
+      {"--data=a \"b\".jsonl", "--data=c", "--views=[{sources: [1]}, {sources: [0]}]",
+       "--max-bad-share=0.25", "--stall-timeout=5m", "--shape-buckets=64,512",
+       "--extra-tensors=[{name: x, dtype: int32, shape: [length, 3], pad_value: 0.1}]",
+       "--streams=[{name: e, data: [\"a 'b\", c], align: none, window: 9}, {name: f, data: d}]"});
   REQUIRE(config.ok());
   const std::string yaml = ConfigAsYaml(*config);
 
@@ -440,6 +505,13 @@ TEST_CASE("Config: the digest changes with what shapes plans and with nothing el
   CHECK(digest({"--window=255"}) != plain);
   CHECK(digest({"--views=[{sources: []}]"}) != plain);
   CHECK(CombinedDigest(DigestConfig(Load({})->values, {1, 2, 4})) != plain);
+  const uint64_t eval = digest({"--streams=[{name: e, data: a}]"});
+  CHECK(eval != plain);
+  CHECK(
+      digest(
+          {"--streams=[{name: e, data: /elsewhere/a, prefetch_steps: 3, prefetch_bytes: 1MiB}]"}) ==
+      eval);
+  CHECK(digest({"--streams=[{name: e, data: a, align: none}]"}) != eval);
 }
 
 TEST_CASE("NearestName: a slip is recognised, another word is not", "[config]") {

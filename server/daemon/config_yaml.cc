@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "server/daemon/config_fields.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/nearest_name.h"
 #include "server/preprocess/extra_tensor.h"
 
@@ -113,7 +114,10 @@ absl::Status SetIntegerList(const FieldSpec& spec, const YAML::Node& node, v1::C
   return SetFieldFromText(spec, absl::StrCat("[", absl::StrJoin(items, ", "), "]"), config);
 }
 
+absl::Status SetStreams(const YAML::Node& node, v1::Config* config);
+
 absl::Status SetField(const FieldSpec& spec, const YAML::Node& node, v1::Config* config) {
+  if (spec.kind == FieldKind::kStreams) return SetStreams(node, config);
   if (spec.kind == FieldKind::kViews) return SetViews(node, config);
   if (spec.kind == FieldKind::kExtraTensors) return SetExtraTensors(node, config);
   if (spec.kind == FieldKind::kTextList) return SetTextList(spec, node, config);
@@ -123,6 +127,52 @@ absl::Status SetField(const FieldSpec& spec, const YAML::Node& node, v1::Config*
       absl::StrCat("must be one value, got ", node.IsSequence() ? "a list"
                                               : node.IsMap()    ? "a map"
                                                                 : "nothing"));
+}
+
+// One entry of `streams`: its values are read as those of the same keys of the configuration.
+absl::Status SetStream(const YAML::Node& item, v1::Stream* stream) {
+  std::set<std::string> seen;
+  for (const auto& entry : item) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
+    const YAML::Node& value = entry.second;
+    const auto refused = [&](absl::string_view what) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("of stream ", stream->name(), ": ", key, " ", what));
+    };
+    if (!seen.insert(key).second) return refused("is given twice");
+    if (key == "name") continue;
+    if (key == "align") {
+      if (!value.IsScalar() || (value.Scalar() != "all" && value.Scalar() != "none")) {
+        return refused(absl::StrCat("must be one of all, none, got \"",
+                                    value.IsScalar() ? value.Scalar() : "?", "\""));
+      }
+      stream->set_align(value.Scalar());
+      continue;
+    }
+    if (!IsStreamField(key)) return refused("is no key of a stream; its other values are train's");
+    v1::Config values;
+    const absl::Status status = SetField(*FindConfigField(key), value, &values);
+    if (!status.ok()) return refused(status.message());
+    CopyStreamField(key, values, stream);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetStreams(const YAML::Node& node, v1::Config* config) {
+  const auto refused = [](absl::string_view got) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "must be a list like [{name: eval, data: [eval.jsonl], align: none}], got ", got));
+  };
+  if (!node.IsSequence()) return refused("no list");
+  config->clear_streams();
+  for (const YAML::Node& item : node) {
+    if (!item.IsMap()) return refused("an entry that is no map");
+    if (!item["name"] || !item["name"].IsScalar()) return refused("an entry without a name");
+    v1::Stream* stream = config->add_streams();
+    stream->set_name(item["name"].Scalar());
+    RETURN_IF_ERROR(SetStream(item, stream));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status UnknownKey(const std::string& place, const std::string& key) {

@@ -18,8 +18,8 @@ namespace odb {
 absl::Status ReadConfigYaml(const std::string& name, const std::string& text, v1::Config* config,
                             std::map<std::string, std::string>* origins);
 
-// Sets a field of kind kViews or kExtraTensors from YAML: [{sources: [0]}, {sources: [1, 2]}].
-// Errors: InvalidArgument, a text that follows the field's name.
+// Sets a field of kind kViews, kExtraTensors or kStreams from YAML: [{sources: [0]}, {sources: [1,
+// 2]}]. Errors: InvalidArgument, a text that follows the field's name.
 absl::Status SetFieldFromYaml(const FieldSpec& spec, const std::string& text, v1::Config* config);
 
 }  // namespace odb

@@ -5,12 +5,15 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "server/daemon/exit_codes.h"
+#include "server/daemon/lone_alignment.h"
 #include "server/daemon/rendezvous_address.h"
 
 namespace odb {
@@ -60,12 +63,13 @@ Daemon::Daemon(const LoadedConfig& config, const std::string& aligner_path, Spaw
       trainer_service_(jobs_.get()),
       rendezvous_service_(&rendezvous_registry_),
       remote_rendezvous_service_(&rendezvous_registry_),
-      status_service_(board_.get(), {[this](int32_t limit) {
-                                       MutexLock lock(&mutex_);
-                                       return loaded_ ? ledger_->ListQuarantine(limit)
-                                                      : v1::ListQuarantineReply();
-                                     },
-                                     [this] { return jobs_->Coverage(); }}),
+      status_service_(board_.get(),
+                      {[this](int32_t limit, const std::string& stream) {
+                         return ListQuarantine(limit, stream);
+                       },
+                       [this](const std::string& stream) {
+                         return jobs_->Coverage(stream.empty() ? kTrainStream : stream);
+                       }}),
       server_(std::move(server)) {}
 
 Daemon::~Daemon() {
@@ -96,14 +100,17 @@ absl::Status Daemon::Serve() {
 }
 
 absl::Status Daemon::Load() {
-  ASSIGN_OR_RETURN(NodeData data, OpenNodeData(config_.values, &scan_));
-  for (const std::string& warning : data.dataset->warnings()) SPDLOG_WARN("{}", warning);
-  data_ = std::move(data);
-  ledger_ = std::make_unique<Ledger>(
-      Ledger::Options{data_.dataset->size(), config_.values.max_bad_share()});
+  ASSIGN_OR_RETURN(std::vector<StreamData> opened, OpenStreams(config_.values, &scan_));
+  for (StreamData& stream : opened) {
+    for (const std::string& warning : stream.data.dataset->warnings()) SPDLOG_WARN("{}", warning);
+    auto ledger = std::make_unique<Ledger>(
+        Ledger::Options{stream.data.dataset->size(), stream.stream.config.max_bad_share()});
+    streams_.push_back({std::move(stream.stream), std::move(stream.data), std::move(ledger)});
+  }
+  const NodeData& train = streams_.front().data;
   pool_ =
       std::make_unique<PreprocessPool>(PreprocessPool::Options{EffectiveWorkers(config_.values)},
-                                       data_.dataset.get(), data_.counted.get());
+                                       train.dataset.get(), train.counted.get());
   pool_->Start();
   {
     MutexLock lock(&mutex_);
@@ -113,28 +120,45 @@ absl::Status Daemon::Load() {
   }
   jobs_->Accept(MakeServices());
   server_->SetServing("odb.Accepting", true);
-  SPDLOG_INFO("odbd {} serves {} at {}", kOdbVersion, data_.Describe(), server_->path());
+  SPDLOG_INFO("odbd {} serves {} at {}", kOdbVersion, train.Describe(), server_->path());
+  for (size_t i = 1; i < streams_.size(); ++i) {
+    SPDLOG_INFO("stream {}: {}", streams_[i].config.name, streams_[i].data.Describe());
+  }
   return absl::OkStatus();
 }
 
-NodeServices Daemon::MakeServices() {
+std::vector<NodeServices> Daemon::MakeServices() {
+  std::vector<NodeServices> services;
+  for (const Stream& stream : streams_) services.push_back(ServicesOf(stream));
+  // What the nodes compare says of the other streams too, before one of them is asked for.
+  const Stream& train = streams_.front();
+  services.front().digests = DigestConfig(config_.values, train.data.digests());
+  return services;
+}
+
+NodeServices Daemon::ServicesOf(const Stream& stream) {
   NodeServices node;
-  node.config = &config_.values;
+  node.stream = stream.config.name;
+  node.aligned = stream.config.aligned;
+  node.config = &stream.config.config;
   node.socket_path = server_->path();
   node.aligner_path = aligner_path_;
-  node.pad_token_id = data_.pad_token_id;
-  node.estimated_steps = data_.estimated_steps;
-  node.digests = DigestConfig(config_.values, data_.digests());
-  node.dataset = data_.dataset.get();
-  node.transform = data_.counted.get();
+  node.pad_token_id = stream.data.pad_token_id;
+  node.estimated_steps = stream.data.estimated_steps;
+  node.digests = DigestConfig(stream.config.config, stream.data.digests());
+  node.dataset = stream.data.dataset.get();
+  node.transform = stream.data.counted.get();
   node.pool = pool_.get();
-  node.ledger = ledger_.get();
+  node.ledger = stream.ledger.get();
   node.make_rank = [](const RankRuntime::Options& options,
                       const RankRuntime::Dependencies& dependencies) {
     return RankRuntime::Create(options, dependencies);
   };
   const JobAlignment::Dependencies dependencies = {&rendezvous_registry_, spawner_};
-  node.make_alignment = [dependencies](JobAlignment::Options options) {
+  node.make_alignment =
+      [dependencies, aligned = node.aligned](
+          JobAlignment::Options options) -> absl::StatusOr<std::unique_ptr<JobAlignment>> {
+    if (!aligned) return MakeLoneAlignment();
     return JobAlignment::Start(std::move(options), dependencies);
   };
   node.serve_rendezvous = [this](const std::string& address) { return ServeRendezvous(address); };
@@ -178,13 +202,75 @@ absl::Status Daemon::WaitDrained(absl::Time deadline) { return jobs_->WaitIdle(d
 
 void Daemon::FailJobs(const absl::Status& status) { jobs_->FailAll(status); }
 
+absl::StatusOr<v1::ListQuarantineReply> Daemon::ListQuarantine(int32_t limit,
+                                                               const std::string& name) {
+  constexpr int32_t kDefaultLimit = 100;
+  const int32_t shown = limit == 0 ? kDefaultLimit : limit;
+  v1::ListQuarantineReply all;
+  {
+    MutexLock lock(&mutex_);
+    if (!loaded_) return all;
+  }
+  std::map<std::string, int64_t> by_reason;
+  std::vector<std::string> names;
+  bool is_known = name.empty();
+  for (const Stream& stream : streams_) {
+    names.push_back(stream.config.name);
+    if (!name.empty() && stream.config.name != name) continue;
+    is_known = true;
+    v1::ListQuarantineReply own = stream.ledger->ListQuarantine(shown);
+    all.set_total(all.total() + own.total());
+    for (const v1::ReasonCount& reason : own.by_reason())
+      by_reason[reason.reason()] += reason.count();
+    for (v1::QuarantineItem& item : *own.mutable_items()) {
+      if (all.items_size() == shown) break;
+      item.set_stream(stream.config.name);
+      *all.add_items() = std::move(item);
+    }
+  }
+  if (!is_known) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "there is no stream \"", name, "\"; this odbd serves: ", absl::StrJoin(names, ", ")));
+  }
+  for (const auto& [reason, count] : by_reason) {
+    v1::ReasonCount* const entry = all.add_by_reason();
+    entry->set_reason(reason);
+    entry->set_count(count);
+  }
+  return all;
+}
+
+void Daemon::AddStreams(v1::Status* status) {
+  v1::Ledger* const sum = status->mutable_ledger();
+  for (const Stream& stream : streams_) {
+    const v1::Ledger ledger = stream.ledger->Snapshot();
+    sum->set_read(sum->read() + ledger.read());
+    sum->set_emitted(sum->emitted() + ledger.emitted());
+    sum->set_quarantined(sum->quarantined() + ledger.quarantined());
+    sum->set_in_flight(sum->in_flight() + ledger.in_flight());
+    sum->set_abandoned(sum->abandoned() + ledger.abandoned());
+    if (stream.config.name == kTrainStream) continue;
+    v1::StreamStatus* const own = status->add_streams();
+    own->set_name(stream.config.name);
+    own->set_align(stream.config.aligned ? "all" : "none");
+    own->set_records(stream.data.dataset->size());
+    *own->mutable_data() = stream.config.config.data();
+    *own->mutable_ledger() = ledger;
+  }
+}
+
 void Daemon::AddPool(v1::Status* status) {
   v1::PoolStatus* pool = status->mutable_pool();
   pool->set_threads(pool_->num_threads());
-  pool->set_busy(std::min(data_.counted->busy(), pool_->num_threads()));
+  int32_t busy = 0;
+  int64_t done = 0;
+  for (const Stream& stream : streams_) {
+    busy += stream.data.counted->busy();
+    done += stream.data.counted->done();
+  }
+  pool->set_busy(std::min(busy, pool_->num_threads()));
   const absl::Time now = absl::Now();
   if (now - last_done_at_ >= kRatePeriod) {
-    const int64_t done = data_.counted->done();
     if (last_done_at_ != absl::InfinitePast()) {
       samples_per_s_ =
           static_cast<double>(done - last_done_) / absl::ToDoubleSeconds(now - last_done_at_);
@@ -221,8 +307,8 @@ v1::Status Daemon::CollectStatus() {
     *status.add_jobs() = std::move(job);
   }
   if (loaded) {
-    status.set_records(data_.dataset->size());
-    *status.mutable_ledger() = ledger_->Snapshot();
+    status.set_records(streams_.front().data.dataset->size());
+    AddStreams(&status);
     AddPool(&status);
   }
   if (phase == Phase::kStarting) {

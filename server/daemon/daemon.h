@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,9 +59,19 @@ class Daemon {
 
   Daemon(const LoadedConfig& config, const std::string& aligner_path, Spawner* spawner,
          std::unique_ptr<SocketServer> server);
-  NodeServices MakeServices();
+  // One of the streams that are served.
+  struct Stream {
+    StreamConfig config;
+    NodeData data;
+    std::unique_ptr<Ledger> ledger;
+  };
+
+  std::vector<NodeServices> MakeServices();
+  NodeServices ServicesOf(const Stream& stream);
+  absl::StatusOr<v1::ListQuarantineReply> ListQuarantine(int32_t limit, const std::string& name);
   absl::Status ServeRendezvous(const std::string& address);
   v1::Status CollectStatus();
+  void AddStreams(v1::Status* status);
   void AddPool(v1::Status* status);
 
   const LoadedConfig config_;
@@ -69,9 +80,8 @@ class Daemon {
 
   // In this order: what is below uses what is above.
   ScanProgress scan_;
-  NodeData data_;                         // constant once Load is done
-  std::unique_ptr<Ledger> ledger_;        // the same
-  std::unique_ptr<PreprocessPool> pool_;  // the same
+  std::vector<Stream> streams_;           // "train" first; constant once Load is done
+  std::unique_ptr<PreprocessPool> pool_;  // of all streams; the same
   RendezvousRegistry rendezvous_registry_;
   std::unique_ptr<JobTable> jobs_;
   std::unique_ptr<StatusBoard> board_;
@@ -84,7 +94,7 @@ class Daemon {
 
   Mutex mutex_;  // guards all below
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
-  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // data_, ledger_ and pool_ are there
+  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // streams_ and pool_ are there
   std::string rendezvous_address_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> rendezvous_server_ ABSL_GUARDED_BY(mutex_);
   // Of the status thread only: for the pool's rate.

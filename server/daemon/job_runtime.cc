@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "server/daemon/config.h"
 #include "server/daemon/config_tensors.h"
+#include "server/delivery/probe_steps.h"
 
 namespace odb {
 namespace {
@@ -84,6 +85,7 @@ absl::StatusOr<std::shared_ptr<JobRuntime>> JobRuntime::Start(const Options& opt
   RETURN_IF_ERROR(CheckToken(options, *node.config));
   EpochViews::Options views;
   views.seed = node.config->seed();
+  views.sequential = node.config->order() == "sequential";
   views.world_size = options.shape.dp_size;
   views.sources_of_rank = SourcesOfRank(*node.config);
   ASSIGN_OR_RETURN(auto epoch_views, EpochViews::Create(views, *node.dataset));
@@ -136,7 +138,7 @@ absl::Status JobRuntime::StartAlignment() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
+absl::StatusOr<RankRuntime::Options> JobRuntime::RankOptions(Rank rank) const {
   const v1::Config& config = *node_.config;
   RankRuntime::Options options;
   options.rank = rank;
@@ -154,6 +156,18 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   options.arena_bytes = config.arena_bytes();
   options.sample_tokens_max =
       config.max_length_policy() == "alone" ? 0 : EffectiveMaxLength(config);
+  return options;
+}
+
+absl::StatusOr<std::vector<v1::ProbeStep>> JobRuntime::Probes() const {
+  ASSIGN_OR_RETURN(const RankRuntime::Options options, RankOptions(Rank(0)));
+  // A group is formed from the windows of one node, which are not more than those of all ranks.
+  return MakeProbes(options, *node_.dataset, int64_t{options.window} * options_.shape.dp_size);
+}
+
+absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
+  const v1::Config& config = *node_.config;
+  ASSIGN_OR_RETURN(const RankRuntime::Options options, RankOptions(rank));
   RankRuntime::Dependencies dependencies;
   dependencies.dataset = node_.dataset;
   dependencies.transform = node_.transform;

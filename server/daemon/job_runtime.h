@@ -57,6 +57,9 @@ class JobRuntime {
   // it with the last. Errors: the job's, or of making the runtime (then nothing was made).
   absl::Status Join(Rank rank);
 
+  // The largest steps that can come, equal on all ranks. Errors: those of TensorFormatOf.
+  absl::StatusOr<std::vector<v1::ProbeStep>> Probes() const;
+
   // Of a rank that has joined.
   absl::Status OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event);
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(Rank rank, int32_t replica, absl::Time deadline);
@@ -91,6 +94,7 @@ class JobRuntime {
   void Stop();
 
   const Options& options() const { return options_; }
+  const NodeServices& node() const { return node_; }
   const CoverageTracker& coverage() const { return coverage_; }
   int64_t epoch_records() const { return views_->total_size(); }
 
@@ -111,6 +115,7 @@ class JobRuntime {
 
   JobRuntime(const Options& options, const NodeServices& node, std::unique_ptr<EpochViews> views);
   absl::Status StartAlignment();
+  absl::StatusOr<RankRuntime::Options> RankOptions(Rank rank) const;
   absl::StatusOr<std::unique_ptr<RankRuntime>> MakeRank(Rank rank);
   RankRuntime* Find(Rank rank) const;
   std::optional<Rank> FindBehind(const v1::EpochEnd& end) const;

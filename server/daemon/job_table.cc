@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 
@@ -115,10 +116,10 @@ void JobTable::Stop() {
   for (auto& [number, job] : jobs) job.runtime->Stop();
 }
 
-void JobTable::Accept(const NodeServices& node) {
+void JobTable::Accept(std::vector<NodeServices> streams) {
   MutexLock lock(&mutex_);
   INVARIANT(phase_ == Phase::kStarting || phase_ == Phase::kDraining, "accepting already");
-  node_ = node;
+  served_ = std::move(streams);
   if (phase_ == Phase::kStarting) phase_ = Phase::kAccepting;
   changed_.NotifyAll();
 }
@@ -152,6 +153,16 @@ absl::Status JobTable::WaitIdle(absl::Time deadline) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<const NodeServices*> JobTable::FindServed(const std::string& stream) const {
+  std::vector<std::string> names;
+  for (const NodeServices& served : served_) {
+    if (served.stream == stream) return &served;
+    names.push_back(served.stream);
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no stream \"", stream, "\"; this odbd serves: ", absl::StrJoin(names, ", ")));
+}
+
 absl::Status JobTable::WaitForPhase(const std::function<bool()>& cancelled) const {
   MutexLock lock(&mutex_);
   while (phase_ == Phase::kStarting && !stopping_) {
@@ -163,10 +174,12 @@ absl::Status JobTable::WaitForPhase(const std::function<bool()>& cancelled) cons
   return absl::FailedPreconditionError("odbd is draining and opens no new sessions");
 }
 
-absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSessionRequest& request,
+absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSessionRequest& given,
                                                            const std::function<bool()>& cancelled) {
   RETURN_IF_ERROR(WaitForPhase(cancelled));
-  RETURN_IF_ERROR(CheckSessionRequest(request, *node_.config));
+  ASSIGN_OR_RETURN(const NodeServices* node, FindServed(StreamOf(given)));
+  RETURN_IF_ERROR(CheckSessionRequest(given, *node->config));
+  const v1::OpenSessionRequest request = node->aligned ? given : Alone(given);
   const Rank rank(request.dp_rank());
   auto process = ProcessWatch::Open(static_cast<pid_t>(request.pid()),
                                     static_cast<uint64_t>(request.start_time()));
@@ -195,23 +208,27 @@ absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSession
   return Describe(session, token, *job, rank);
 }
 
-v1::OpenSessionReply JobTable::Describe(uint64_t session, const HandoverToken& token,
-                                        const JobRuntime& job, Rank rank) const {
-  const v1::Config& config = *node_.config;
+absl::StatusOr<v1::OpenSessionReply> JobTable::Describe(uint64_t session,
+                                                        const HandoverToken& token,
+                                                        const JobRuntime& job, Rank rank) {
+  const NodeServices& node = job.node();
+  const v1::Config& config = *node.config;
   v1::OpenSessionReply reply;
   reply.set_session_id(session);
   reply.set_handover_token(token.data(), token.size());
   reply.set_arena_bytes(static_cast<uint64_t>(job.arena_bytes(rank)));
   reply.set_daemon_pid(getpid());
   reply.set_daemon_version(kOdbVersion);
-  reply.set_pad_token_id(node_.pad_token_id);
+  reply.set_pad_token_id(node.pad_token_id);
   reply.set_loss_scale(config.loss_scale());
   reply.set_label_shift(config.label_shift());
   reply.set_accumulation(config.accumulation());
   reply.set_records(job.epoch_records());
   const int64_t dp_size = job.options().shape.dp_size;
-  reply.set_estimated_steps((node_.estimated_steps + dp_size - 1) / dp_size);
+  reply.set_estimated_steps((node.estimated_steps + dp_size - 1) / dp_size);
   reply.set_step_ring(true);
+  ASSIGN_OR_RETURN(const std::vector<v1::ProbeStep> probes, job.Probes());
+  reply.mutable_probes()->Add(probes.begin(), probes.end());
   return reply;
 }
 
@@ -261,10 +278,11 @@ absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request, ui
                                   static_cast<uint64_t>(request.start_time())};
   const auto* holder = sessions_.Holder({job, Rank(request.dp_rank()), request.replica()});
   if (holder != nullptr && holder->state == SessionTable::State::kOpen) {
-    const std::string place =
-        absl::StrCat("rank ", request.dp_rank(),
-                     request.replicas() > 1 ? absl::StrCat(" replica ", request.replica()) : "",
-                     " of stream \"", runtime.options().stream, "\"");
+    // A trainer that reads alone is the only one of its job, but has a rank in its launch.
+    const int32_t rank = request.world_size() == 1 ? request.rank() : request.dp_rank();
+    const std::string place = absl::StrCat(
+        "rank ", rank, request.replicas() > 1 ? absl::StrCat(" replica ", request.replica()) : "",
+        " of stream \"", runtime.options().stream, "\"");
     if (holder->trainer == trainer) {
       return absl::FailedPreconditionError(
           absl::StrCat(place, " has an open loader in this process already: close it, or name ",
@@ -296,11 +314,12 @@ absl::StatusOr<uint64_t> JobTable::StartJob(const v1::OpenSessionRequest& reques
     options.job_key = SharedJobKey(request, ++launch.incarnations);
   }
   options.stream = StreamOf(request);
+  ASSIGN_OR_RETURN(const NodeServices* node, FindServed(options.stream));
   options.shape = ShapeOf(request);
-  options.rendezvous = RendezvousAddress(request, *node_.config);
+  options.rendezvous = RendezvousAddress(request, *node->config);
   // Over several nodes all incarnations share one name, so one has to end before the next begins.
   if (options.shape.multi_node()) RETURN_IF_ERROR(AwaitEnd(previous, cancelled));
-  ASSIGN_OR_RETURN(std::shared_ptr<JobRuntime> runtime, JobRuntime::Start(options, node_));
+  ASSIGN_OR_RETURN(std::shared_ptr<JobRuntime> runtime, JobRuntime::Start(options, *node));
   SPDLOG_INFO("job {} ({}): dp_size {}, replicas {}", options.job, options.job_key,
               options.shape.dp_size, options.shape.replicas);
   MutexLock lock(&mutex_);

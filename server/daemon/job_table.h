@@ -28,7 +28,8 @@ namespace odb {
 // The sessions and jobs of one daemon: who may open a session, which job it belongs to, and when a
 // job is over.
 //
-// A launch of a program (LocalJobKey) has one incarnation at a time that takes sessions. It is
+// A launch of a program has one incarnation at a time of each stream that takes sessions
+// (LocalJobKey); with align: none each of its trainers has one of its own. It is
 // replaced by a new one when it failed, or when a trainer opens a place again that it had closed;
 // what is left of the old one is served to its end, and fenced off rank by rank.
 //
@@ -59,8 +60,8 @@ class JobTable final : public SessionHost {
   // Stops all jobs and the own threads; whatever is called later finds nothing. May be repeated.
   void Stop();
 
-  // From now on sessions are opened; before, OpenSession waits. `node` as in NodeServices.
-  void Accept(const NodeServices& node);
+  // From now on sessions of these streams are opened; before, OpenSession waits.
+  void Accept(std::vector<NodeServices> streams);
   // No new sessions; those that are open go on.
   void Drain();
   // Every job ends with this error.
@@ -68,7 +69,7 @@ class JobTable final : public SessionHost {
   // Waits until no session is open and every job is over. Errors: DeadlineExceeded, naming who.
   absl::Status WaitIdle(absl::Time deadline);
 
-  absl::StatusOr<v1::OpenSessionReply> OpenSession(const v1::OpenSessionRequest& request,
+  absl::StatusOr<v1::OpenSessionReply> OpenSession(const v1::OpenSessionRequest& given,
                                                    const std::function<bool()>& cancelled) override;
   absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
                                                         int64_t last_step_id) override;
@@ -77,8 +78,9 @@ class JobTable final : public SessionHost {
 
   // Jobs that run, then the last ones that are over, each newest first.
   std::vector<v1::JobStatus> Snapshot() const;
-  // Of the newest job that served records, running or over.
-  v1::Coverage Coverage() const;
+  // Of the stream's newest job that served records, running or over. Errors: InvalidArgument if
+  // there is no such stream.
+  absl::StatusOr<v1::Coverage> Coverage(const std::string& stream) const;
 
  private:
   class Stream;
@@ -109,6 +111,7 @@ class JobTable final : public SessionHost {
     absl::Time deadline;
   };
 
+  absl::StatusOr<const NodeServices*> FindServed(const std::string& stream) const;
   absl::Status WaitForPhase(const std::function<bool()>& cancelled) const;
   absl::StatusOr<uint64_t> FindOrStartJob(const v1::OpenSessionRequest& request,
                                           uint64_t start_time,
@@ -120,8 +123,8 @@ class JobTable final : public SessionHost {
   absl::Status AwaitEnd(uint64_t job, const std::function<bool()>& cancelled);
   absl::StatusOr<uint64_t> Register(const v1::OpenSessionRequest& request, uint64_t job,
                                     const HandoverToken& token);
-  v1::OpenSessionReply Describe(uint64_t session, const HandoverToken& token, const JobRuntime& job,
-                                Rank rank) const;
+  static absl::StatusOr<v1::OpenSessionReply> Describe(uint64_t session, const HandoverToken& token,
+                                                       const JobRuntime& job, Rank rank);
   std::shared_ptr<JobRuntime> FindJob(uint64_t job) const;
 
   // Of the own thread.
@@ -137,7 +140,7 @@ class JobTable final : public SessionHost {
   bool AwaitEpochEnd(JobRuntime* job, const v1::EpochEnd& end, absl::Time deadline);
 
   const Options options_;
-  NodeServices node_;  // constant from Accept on
+  std::vector<NodeServices> served_;  // by stream; constant from Accept on
 
   Mutex opening_;  // one OpenSession at a time; taken before mutex_
 
@@ -154,7 +157,7 @@ class JobTable final : public SessionHost {
   std::vector<Departure> departures_ ABSL_GUARDED_BY(mutex_);
   int num_holding_ ABSL_GUARDED_BY(mutex_) = 0;               // calls within AwaitEpochEnd
   std::vector<v1::JobStatus> ended_ ABSL_GUARDED_BY(mutex_);  // newest first
-  v1::Coverage ended_coverage_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, v1::Coverage> ended_coverage_ ABSL_GUARDED_BY(mutex_);  // by stream
 
   std::unique_ptr<TrainerWatch> watch_;
   Thread thread_;

@@ -241,7 +241,12 @@ struct Fixture {
       return absl::StatusOr<std::unique_ptr<JobAlignment>>(std::move(made));
     };
     REQUIRE(table.Start().ok());
-    table.Accept(node);
+    NodeServices eval = node;
+    eval.stream = "eval";
+    NodeServices solo = node;
+    solo.stream = "solo";
+    solo.aligned = false;
+    table.Accept({node, eval, solo});
   }
 
   v1::OpenSessionRequest Request(int rank, int world_size, pid_t pid, uint64_t start_time) {

@@ -13,6 +13,7 @@
 #include "base/os/memfd.h"
 #include "server/daemon/job_table_fixture.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -64,6 +65,76 @@ TEST_CASE("JobTable: a second loader of one process has to be another stream", "
   eval.set_stream("eval");
   CHECK(f.Open(eval).ok());
   CHECK(f.keys == std::vector<std::string>{"none@:0/train.42#1", "none@:0/eval.42#1"});
+}
+
+TEST_CASE("JobTable: a stream that is not served is refused by name", "[job_table]") {
+  Fixture f;
+  v1::OpenSessionRequest request = f.Own(0, 1);
+  request.set_stream("evl");
+
+  const auto refused = f.Open(request);
+
+  CHECK_THAT(refused.status(), HasCode(absl::StatusCode::kInvalidArgument));
+  CHECK(refused.status().message() ==
+        "there is no stream \"evl\"; this odbd serves: train, eval, solo");
+  CHECK_THAT(f.table.Coverage("evl").status(), HasMessage("there is no stream \"evl\""));
+  CHECK(f.table.Coverage("eval")->stream() == "eval");
+}
+
+TEST_CASE("JobTable: trainers of a stream without alignment are jobs of their own", "[job_table]") {
+  Fixture f;
+  v1::OpenSessionRequest first = f.Own(0, 2);
+  v1::OpenSessionRequest second = f.Own(1, 2);
+  for (auto* request : {&first, &second}) {
+    request->set_stream("solo");
+    request->set_group_rank(1);  // of several nodes: nobody there is waited for
+    request->set_world_size(4);
+    request->set_dp_size(4);
+  }
+
+  const auto opened = f.Open(first);
+  REQUIRE(opened.ok());
+  REQUIRE(f.Open(second).ok());
+
+  CHECK(f.keys == std::vector<std::string>{"none/rank0@:0/solo.42#1", "none/rank1@:0/solo.42#1"});
+  const std::vector<v1::JobStatus> jobs = f.table.Snapshot();
+  REQUIRE(jobs.size() == 2);
+  for (const v1::JobStatus& job : jobs) {
+    CHECK(job.stream() == "solo");
+    CHECK(job.world_size() == 1);
+    CHECK(job.ranks_size() == 1);
+  }
+  CHECK(opened->estimated_steps() == 7);  // not shared by four
+  CHECK_THAT(f.Open(second).status(),
+             HasMessage("rank 1 of stream \"solo\" has an open loader in this process"));
+}
+
+TEST_CASE("JobTable: the end of a stream leaves another one alone, a death ends both",
+          "[job_table]") {
+  Fixture f;
+  Sleeper trainer(f.spawner.get());
+  v1::OpenSessionRequest request = f.Request(0, 1, trainer.pid(), trainer.start_time());
+  const auto train = f.Open(request);
+  request.set_stream("eval");
+  const auto eval = f.Open(request);
+  REQUIRE(train.ok());
+  REQUIRE(eval.ok());
+
+  f.Close(f.table.Attach(eval->session_id(), 0)->get());
+  const auto is_eval_over = [&] { return f.table.Snapshot().back().state() == "ended"; };
+  REQUIRE(WaitUntil(is_eval_over, Soon()));
+  CHECK(f.table.Snapshot().front().stream() == "train");
+  CHECK(f.table.Snapshot().front().state() == "running");
+
+  const auto again = f.Open(request);
+  REQUIRE(again.ok());
+  trainer.Kill();
+  const auto all_failed = [&] {
+    const auto jobs = f.table.Snapshot();
+    return std::count_if(jobs.begin(), jobs.end(),
+                         [](const auto& job) { return job.state() == "failed"; }) == 2;
+  };
+  CHECK(WaitUntil(all_failed, Soon()));
 }
 
 TEST_CASE("JobTable: a trainer of another shape is refused", "[job_table]") {

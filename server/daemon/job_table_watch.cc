@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "server/daemon/job_table.h"
 
 namespace odb {
@@ -36,7 +37,7 @@ void JobTable::Run() {
       MutexLock lock(&mutex_);
       ended_.insert(ended_.begin(), status);
       if (ended_.size() > kEndedKept) ended_.pop_back();
-      if (coverage.records() > 0) ended_coverage_ = coverage;
+      if (coverage.records() > 0) ended_coverage_[status.stream()] = coverage;
       --num_stopping_;
       changed_.NotifyAll();
     }
@@ -191,19 +192,24 @@ std::vector<v1::JobStatus> JobTable::Snapshot() const {
   return statuses;
 }
 
-v1::Coverage JobTable::Coverage() const {
+absl::StatusOr<v1::Coverage> JobTable::Coverage(const std::string& stream) const {
   std::vector<std::shared_ptr<JobRuntime>> running;
-  v1::Coverage ended;
+  v1::Coverage newest;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [number, job] : jobs_) running.push_back(job.runtime);
-    ended = ended_coverage_;
+    if (!served_.empty()) RETURN_IF_ERROR(FindServed(stream).status());
+    for (const auto& [number, job] : jobs_) {
+      if (job.runtime->options().stream == stream) running.push_back(job.runtime);
+    }
+    const auto ended = ended_coverage_.find(stream);
+    if (ended != ended_coverage_.end()) newest = ended->second;
   }
-  for (auto job = running.rbegin(); job != running.rend(); ++job) {
-    v1::Coverage coverage = (*job)->coverage().Snapshot();
-    if (coverage.records() > 0) return coverage;
+  for (const auto& job : running) {
+    const v1::Coverage coverage = job->coverage().Snapshot();
+    if (coverage.records() > 0) newest = coverage;
   }
-  return ended;
+  newest.set_stream(stream);
+  return newest;
 }
 
 }  // namespace odb

@@ -62,16 +62,21 @@ void StartLog(const std::string& level) {
 }
 
 int CheckEverything(const LoadedConfig& config) {
-  const auto data = OpenNodeData(config.values);
-  if (!data.ok()) return Complain(data.status(), DataExitCode(data.status()));
+  const auto streams = OpenStreams(config.values);
+  if (!streams.ok()) return Complain(streams.status(), DataExitCode(streams.status()));
   const auto aligner = FindAligner(config.values);
   if (!aligner.ok()) return Complain(aligner.status(), kExitConfig);
-  if (config.values.format() == "tokenized" && config.values.tokenizer() == "bytes") {
-    std::printf("OK: %s, tokenized before\n", data->Describe().c_str());
-    return kExitOk;
+  for (const StreamData& opened : *streams) {
+    const v1::Config& values = opened.stream.config;
+    const bool is_tokenized = values.format() == "tokenized" && values.tokenizer() == "bytes";
+    const std::string tokens = is_tokenized
+                                   ? "tokenized before"
+                                   : absl::StrCat("tokenizer ", values.tokenizer(), " with ",
+                                                  opened.data.tokenizer->vocab_size(), " tokens");
+    const std::string head =
+        opened.stream.name == kTrainStream ? "OK" : absl::StrCat("stream ", opened.stream.name);
+    std::printf("%s: %s, %s\n", head.c_str(), opened.data.Describe().c_str(), tokens.c_str());
   }
-  std::printf("OK: %s, tokenizer %s with %d tokens\n", data->Describe().c_str(),
-              config.values.tokenizer().c_str(), data->tokenizer->vocab_size());
   return kExitOk;
 }
 

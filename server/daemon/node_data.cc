@@ -39,7 +39,7 @@ OverLengthPolicy OverLengthOf(const v1::Config& config) {
   return OverLengthPolicy::kQuarantine;
 }
 
-absl::StatusOr<std::unique_ptr<Tokenizer>> OpenTokenizer(const v1::Config& config) {
+absl::StatusOr<std::shared_ptr<const Tokenizer>> OpenTokenizer(const v1::Config& config) {
   if (config.tokenizer() == "bytes") return MakeByteTokenizer();
   return LoadTokenizerFile(config.tokenizer());
 }
@@ -130,14 +130,18 @@ std::string NodeData::Describe() const {
                       sources == 1 ? dataset->name(0) : absl::StrCat(sources, " files"));
 }
 
-absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress) {
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress,
+                                      std::shared_ptr<const Tokenizer> tokenizer) {
   NodeData data;
   const std::vector<std::string> paths(config.data().begin(), config.data().end());
   DatasetOptions dataset;
   dataset.max_record_bytes = config.max_record_bytes();
   dataset.allow_empty_sources = config.views_size() > 0;
   dataset.progress = progress;
-  ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
+  data.tokenizer = std::move(tokenizer);
+  if (data.tokenizer == nullptr) {
+    ASSIGN_OR_RETURN(data.tokenizer, OpenTokenizer(config));
+  }
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
   ASSIGN_OR_RETURN(data.transform, OpenTransform(config, *data.dataset, *data.tokenizer));
   data.pad_token_id = PadTokenOf(config, *data.dataset, *data.tokenizer);
@@ -152,6 +156,23 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* pr
       EstimateSteps(SampleLengths(*data.dataset, *data.transform, config.seed(), kEstimatedFrom),
                     data.dataset->size(), estimate);
   return data;
+}
+
+absl::StatusOr<std::vector<StreamData>> OpenStreams(const v1::Config& config,
+                                                    ScanProgress* progress) {
+  ASSIGN_OR_RETURN(std::vector<StreamConfig> streams, StreamsOf(config));
+  std::vector<StreamData> opened;
+  for (StreamConfig& stream : streams) {
+    absl::StatusOr<NodeData> data = OpenNodeData(
+        stream.config, progress, opened.empty() ? nullptr : opened.front().data.tokenizer);
+    if (!data.ok() && !opened.empty()) {
+      return absl::Status(data.status().code(),
+                          absl::StrCat("stream ", stream.name, ": ", data.status().message()));
+    }
+    RETURN_IF_ERROR(data.status());
+    opened.push_back({std::move(stream), *std::move(data)});
+  }
+  return opened;
 }
 
 int DataExitCode(const absl::Status& status) {

@@ -2,11 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/odb/v1/config.pb.h"
 #include "server/daemon/config_digest.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/counting_transform.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
@@ -14,10 +16,10 @@
 
 namespace odb {
 
-// The data of one daemon and what makes samples of it, opened and ready. Immutable.
+// The data of one stream and what makes samples of it, opened and ready. Immutable.
 struct NodeData {
   std::unique_ptr<Dataset> dataset;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::shared_ptr<const Tokenizer> tokenizer;  // owners: the streams of the daemon
   std::unique_ptr<Transform> transform;
   std::unique_ptr<CountingTransform> counted;  // around transform
   int32_t pad_token_id = 0;
@@ -30,8 +32,20 @@ struct NodeData {
 
 // Scans the files and reads the tokenizer: seconds to minutes.
 // Errors: PermissionDenied, or any other code, with one sentence that names the file.
-// `progress`, which may be null, is told meanwhile.
-absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress = nullptr);
+// `progress`, which may be null, is told meanwhile. `tokenizer` is that of the configuration if
+// another stream has read it already.
+absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* progress = nullptr,
+                                      std::shared_ptr<const Tokenizer> tokenizer = nullptr);
+
+struct StreamData {
+  StreamConfig stream;
+  NodeData data;
+};
+
+// The data of all streams, in the order of StreamsOf. Errors: as OpenNodeData, naming the stream if
+// it is not "train"; those of StreamsOf.
+absl::StatusOr<std::vector<StreamData>> OpenStreams(const v1::Config& config,
+                                                    ScanProgress* progress = nullptr);
 
 // The process's exit code for an error of OpenNodeData.
 int DataExitCode(const absl::Status& status);

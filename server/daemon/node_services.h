@@ -8,15 +8,18 @@
 #include "absl/status/statusor.h"
 #include "proto/odb/v1/config.pb.h"
 #include "server/daemon/config_digest.h"
+#include "server/daemon/config_streams.h"
 #include "server/daemon/job_alignment.h"
 #include "server/delivery/rank_runtime.h"
 
 namespace odb {
 
-// What the jobs of one daemon share. A value of pointers: everything behind them outlives the jobs
-// and is constant or thread-safe.
+// What the jobs of one stream of a daemon share. A value of pointers: everything behind them
+// outlives the jobs and is constant or thread-safe; pool and registries are those of all streams.
 struct NodeServices {
-  const v1::Config* config = nullptr;
+  std::string stream = kTrainStream;
+  bool aligned = true;  // false: each trainer is a job of its own, see Alone in session_request.h
+  const v1::Config* config = nullptr;  // the stream's
   std::string socket_path;
   std::string aligner_path;
   int32_t pad_token_id = 0;

@@ -413,6 +413,24 @@ TEST_CASE("odbd: data that cannot be used is refused with 65, before anybody wai
   CHECK(ended->code == kExitDataError);
   CHECK(absl::StrContains(odbd->log(), "/nonexistent/data.jsonl"));
   CHECK(access(odbd->socket().c_str(), F_OK) != 0);
+
+  const auto second = f.Start({"--streams=[{name: eval, data: /nonexistent/eval.jsonl}]"});
+  const auto second_ended = second->process()->Wait(Soon());
+  REQUIRE(second_ended.ok());
+  CHECK(second_ended->code == kExitDataError);
+  CHECK(absl::StrContains(second->log(), "stream eval: "));
+  CHECK(absl::StrContains(second->log(), "/nonexistent/eval.jsonl"));
+}
+
+TEST_CASE("odbd: --check-config opens the data of every stream", "[odbd]") {
+  Fixture f;
+  const auto odbd =
+      f.Start({"--check-config", "--streams=[{name: eval, data: " + f.data + ", align: none}]"});
+  const auto ended = odbd->process()->Wait(Soon());
+  REQUIRE(ended.ok());
+  CHECK(ended->code == kExitOk);
+  CHECK(absl::StrContains(odbd->log(), "OK: 301 records in data.jsonl, tokenizer bytes with"));
+  CHECK(absl::StrContains(odbd->log(), "stream eval: 301 records in data.jsonl, tokenizer bytes"));
 }
 
 }  // namespace

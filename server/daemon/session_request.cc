@@ -97,6 +97,20 @@ std::string StreamOf(const v1::OpenSessionRequest& request) {
   return request.stream().empty() ? "train" : request.stream();
 }
 
+v1::OpenSessionRequest Alone(const v1::OpenSessionRequest& request) {
+  v1::OpenSessionRequest alone = request;
+  alone.mutable_job()->set_run_id(absl::StrCat(request.job().run_id(), "/rank", request.rank()));
+  alone.set_world_size(1);
+  alone.set_local_rank(0);
+  alone.set_local_world_size(1);
+  alone.set_group_rank(0);
+  alone.set_dp_rank(0);
+  alone.set_dp_size(1);
+  alone.set_replica(0);
+  alone.set_replicas(1);
+  return alone;
+}
+
 std::string LocalJobKey(const v1::OpenSessionRequest& request) {
   const v1::JobId& job = request.job();
   return absl::StrCat(job.run_id(), "@", job.master_addr(), ":", job.master_port(), "/",

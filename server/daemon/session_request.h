@@ -38,6 +38,10 @@ absl::Status CheckSessionRequest(const v1::OpenSessionRequest& request, const v1
 // "train" unless given.
 std::string StreamOf(const v1::OpenSessionRequest& request);
 
+// The request of a trainer that reads its stream by itself (align: none): the only rank of a job of
+// its own, which its RANK names. `rank` stays what it was.
+v1::OpenSessionRequest Alone(const v1::OpenSessionRequest& request);
+
 // Names a launch of a program and a stream, at this node: what sessions of one job share.
 std::string LocalJobKey(const v1::OpenSessionRequest& request);
 

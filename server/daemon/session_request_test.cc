@@ -121,5 +121,36 @@ TEST_CASE("SessionRequest: the first difference in shape is named", "[session]")
         "the job's other trainers have dp_size 4, this one has 2");
 }
 
+TEST_CASE("SessionRequest: who reads alone is the one rank of a job that its RANK names",
+          "[session_request]") {
+  v1::OpenSessionRequest request;
+  request.mutable_job()->set_run_id("none");
+  request.set_stream("eval");
+  request.set_rank(5);
+  request.set_world_size(16);
+  request.set_local_rank(1);
+  request.set_local_world_size(4);
+  request.set_group_rank(1);
+  request.set_dp_rank(2);
+  request.set_dp_size(8);
+  request.set_replica(1);
+  request.set_replicas(2);
+
+  const v1::OpenSessionRequest alone = Alone(request);
+
+  const JobShape shape = ShapeOf(alone);
+  CHECK(shape.world_size == 1);
+  CHECK(shape.local_world_size == 1);
+  CHECK(shape.dp_size == 1);
+  CHECK(shape.replicas == 1);
+  CHECK(shape.node == 0);
+  CHECK_FALSE(shape.multi_node());
+  CHECK(alone.rank() == 5);
+  CHECK(alone.dp_rank() == 0);
+  CHECK(alone.replica() == 0);
+  request.set_rank(4);
+  CHECK(LocalJobKey(Alone(request)) != LocalJobKey(alone));
+}
+
 }  // namespace
 }  // namespace odb

@@ -12,10 +12,6 @@ namespace {
 // room for another one. Usually all of prefetch_steps fit.
 constexpr int64_t kRowBytesSteps = 3;
 
-// What a template may add to the text of a record whose bytes are otherwise an upper bound of its
-// tokens. A longer sample is a clear error when it comes.
-constexpr int64_t kTemplateTokensMax = 4096;
-
 constexpr int64_t kPretouchAheadMin = int64_t{64} << 20;
 
 int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
@@ -23,7 +19,17 @@ int64_t PaddedBy(const PlanOptions& plan, int64_t length) {
   return PaddedLength(tokens, plan.pad_to_multiple_of, plan.shape_buckets);
 }
 
-// Bytes of the longest record that is read.
+// What the samples of one step need beside what grows with its tokens.
+int64_t RowBytes(const RankRuntime::Options& options, const Dataset& dataset) {
+  const TensorFormat& tensors = options.tensors;
+  if (tensors.extras.empty()) return 0;
+  int64_t rows = std::max<int64_t>(1, options.plan.budget / PaddedBy(options.plan, 1));
+  if (options.plan.max_samples > 0) rows = std::min<int64_t>(rows, options.plan.max_samples);
+  return RowBytesMax(rows, RecordElementsMax(LongestRecord(dataset)), tensors);
+}
+
+}  // namespace
+
 int64_t LongestRecord(const Dataset& dataset) {
   int64_t longest_record = 0;
   for (int64_t i = 0; i < dataset.size(); ++i) {
@@ -34,18 +40,6 @@ int64_t LongestRecord(const Dataset& dataset) {
   }
   return longest_record;
 }
-
-// What the samples of one step need beside what grows with its tokens.
-int64_t RowBytes(const RankRuntime::Options& options, const Dataset& dataset) {
-  const TensorFormat& tensors = options.tensors;
-  if (tensors.extras.empty()) return 0;
-  int64_t rows = std::max<int64_t>(1, options.plan.budget / PaddedBy(options.plan, 1));
-  if (options.plan.max_samples > 0) rows = std::min<int64_t>(rows, options.plan.max_samples);
-  // In a record a number takes at least a digit and a separator.
-  return RowBytesMax(rows, LongestRecord(dataset) / 2, tensors);
-}
-
-}  // namespace
 
 PrefetchLimits PrefetchLimitsOf(const RankRuntime::Options& options) {
   return {options.prefetch_steps, options.prefetch_bytes};

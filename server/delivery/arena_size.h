@@ -11,6 +11,17 @@
 
 namespace odb {
 
+// What a template may add to the text of a record whose bytes are otherwise an upper bound of its
+// tokens. A longer sample is a clear error when it comes.
+constexpr int64_t kTemplateTokensMax = 4096;
+
+// Bytes of the longest record that is read. O(records).
+int64_t LongestRecord(const Dataset& dataset);
+
+// Elements that the tensors of a record of so many bytes may have: in a record a number takes at
+// least a digit and a separator.
+constexpr int64_t RecordElementsMax(int64_t record_bytes) { return record_bytes / 2; }
+
 PrefetchLimits PrefetchLimitsOf(const RankRuntime::Options& options);
 
 // How the stand-in of IDLE steps lies at the start of the arena.

@@ -37,6 +37,7 @@ RankPipeline::Dependencies PipelineDependencies(const RankRuntime::Dependencies&
                                                 std::function<void(const absl::Status&)> failed) {
   RankPipeline::Dependencies pipeline;
   pipeline.dataset = deps.dataset;
+  pipeline.transform = deps.transform;
   pipeline.pool = deps.pool;
   pipeline.views = deps.views;
   pipeline.exchange = deps.exchange;

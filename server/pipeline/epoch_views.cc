@@ -37,7 +37,7 @@ int64_t EpochViews::total_size() const {
 }
 
 RankView EpochViews::View(Epoch epoch, Rank rank) const {
-  const OrderKey key{options_.seed, epoch};
+  const OrderKey key = KeyOf(epoch);
   if (options_.sources_of_rank.empty()) {
     return RankView::Strided(num_records_, key, rank, options_.world_size);
   }

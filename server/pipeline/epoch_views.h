@@ -21,6 +21,7 @@ class EpochViews {
  public:
   struct Options {
     uint64_t seed = 0;
+    bool sequential = false;  // the records as they lie in the files, in every epoch
     int32_t world_size = 1;
     // Empty: rank r reads positions r, r + world_size, ... of the epoch's order. Otherwise one
     // entry per rank: the positions of its files in the dataset.
@@ -37,7 +38,7 @@ class EpochViews {
   absl::Span<const int64_t> sizes() const { return sizes_; }  // by rank
 
   // All records in the epoch's canonical order.
-  Permutation Order(Epoch epoch) const { return EpochOrder(num_records_, {options_.seed, epoch}); }
+  Permutation Order(Epoch epoch) const { return EpochOrder(num_records_, KeyOf(epoch)); }
 
   // What `rank` reads in `epoch`: indices into the dataset.
   RankView View(Epoch epoch, Rank rank) const;
@@ -48,6 +49,7 @@ class EpochViews {
 
  private:
   EpochViews(const Options& options, const Dataset& dataset);
+  OrderKey KeyOf(Epoch epoch) const { return {options_.seed, epoch, options_.sequential}; }
 
   const Options options_;
   int64_t num_records_ = 0;

@@ -29,7 +29,8 @@ class LocalMesh::Exchange final : public RoundExchange {
   const size_t rank_;
 };
 
-LocalMesh::LocalMesh(int32_t world_size) : ranks_(static_cast<size_t>(world_size)) {
+LocalMesh::LocalMesh(int32_t world_size, bool keep_digests)
+    : keep_digests_(keep_digests), ranks_(static_cast<size_t>(world_size)) {
   for (size_t rank = 0; rank < static_cast<size_t>(world_size); ++rank) {
     exchanges_.push_back(std::make_unique<Exchange>(this, rank));
   }
@@ -44,6 +45,11 @@ RoundExchange* LocalMesh::exchange(Rank rank) {
 void LocalMesh::GatherAgain(std::set<int64_t> rounds) {
   MutexLock lock(&mutex_);
   gather_again_ = std::move(rounds);
+}
+
+RoundId LocalMesh::completed() const {
+  MutexLock lock(&mutex_);
+  return completed_;
 }
 
 std::vector<uint64_t> LocalMesh::digests() const {
@@ -102,7 +108,7 @@ void LocalMesh::Planned(size_t rank, RoundId round, uint64_t digest) {
   }
   if (failure_.ok()) {
     completed_ = round;
-    digests_.push_back(digest);
+    if (keep_digests_) digests_.push_back(digest);
     gathered_.reset();
     for (RankState& state : ranks_) {
       state.digest.reset();

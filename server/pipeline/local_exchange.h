@@ -29,7 +29,8 @@ namespace odb {
 // Ownership: owns the exchanges. Threads: thread-safe.
 class LocalMesh {
  public:
-  explicit LocalMesh(int32_t world_size);
+  // `keep_digests`: for digests(), which grows with each round.
+  explicit LocalMesh(int32_t world_size, bool keep_digests = true);
   ~LocalMesh();
 
   RoundExchange* exchange(Rank rank);
@@ -38,7 +39,8 @@ class LocalMesh {
   // generation: WaitReleased is Aborted once on each rank.
   void GatherAgain(std::set<int64_t> rounds);
 
-  // Plan digests of the completed rounds, in order.
+  RoundId completed() const;
+  // Plan digests of the completed rounds, in order; empty unless they are kept.
   std::vector<uint64_t> digests() const;
 
  private:
@@ -69,6 +71,8 @@ class LocalMesh {
   const OfferHeader* HeadLocked(size_t rank) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // OK: go on waiting.
   absl::Status WaitLocked(size_t rank, absl::Time deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const bool keep_digests_;
 
   mutable Mutex mutex_;  // guards all below
   CondVar changed_;

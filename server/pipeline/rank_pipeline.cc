@@ -144,6 +144,8 @@ void RankPipeline::OpenIteration(const TrainerMailbox::Iteration& started) {
   iteration_.iterator = started.iterator;
 
   ViewReader::Options reader;
+  reader.dataset = deps_.dataset;
+  reader.transform = deps_.transform;
   reader.rank = options_.rank;
   reader.epoch = started.epoch;
   reader.iterator = started.iterator;

@@ -54,6 +54,7 @@ class RankPipeline {
 
   struct Dependencies {
     const Dataset* dataset = nullptr;
+    const Transform* transform = nullptr;
     PreprocessPool* pool = nullptr;
     const EpochViews* views = nullptr;
     RoundExchange* exchange = nullptr;

@@ -11,6 +11,8 @@ namespace {
 
 FeedOptions FeedOptionsOf(const ViewReader::Options& options) {
   FeedOptions feed;
+  feed.dataset = options.dataset;
+  feed.transform = options.transform;
   feed.record_at = options.record_at;
   feed.num_records = options.num_records;
   feed.seed = options.seed;

@@ -23,6 +23,8 @@ namespace odb {
 class ViewReader {
  public:
   struct Options {
+    const Dataset* dataset = nullptr;      // as FeedOptions
+    const Transform* transform = nullptr;  // the same
     Rank rank;
     Epoch epoch;
     int64_t iterator = 0;

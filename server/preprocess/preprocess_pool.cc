@@ -113,9 +113,11 @@ class PreprocessPool::Core {
   void Work() {
     std::string buffer;
     while (std::optional<Task> task = TakeTask()) {
+      const FeedOptions& feed = task->feed->options;
+      const Dataset* dataset = feed.dataset != nullptr ? feed.dataset : dataset_;
+      const Transform* transform = feed.transform != nullptr ? feed.transform : transform_;
       SampleResult result =
-          Preprocess(*dataset_, *transform_, task->record, task->feed->options.seed,
-                     task->feed->options.epoch, &buffer);
+          Preprocess(*dataset, *transform, task->record, feed.seed, feed.epoch, &buffer);
       Deliver(*task, std::move(result));
       // A giant among the records must not be kept by every thread for ever.
       if (buffer.capacity() > kBufferKept) std::string().swap(buffer);

@@ -18,6 +18,9 @@ namespace odb {
 
 // What one feed reads, and how far ahead.
 struct FeedOptions {
+  // What is read, and what makes samples of it; outlive the pool. Null: the pool's own.
+  const Dataset* dataset = nullptr;
+  const Transform* transform = nullptr;
   // The records of one view in order: indices into the dataset. Used if `record_at` is not set.
   std::vector<int64_t> records;
   // Or: the index at a position in [0, num_records). Pure, cheap and thread-safe: called by the
@@ -61,7 +64,7 @@ class OrderedFeed {
 };
 
 // C++ threads that preprocess records for several feeds, one sample at a time each, taking turns
-// between the feeds that have room.
+// between the feeds that have room. Feeds may read other data than the pool's own.
 //
 // Ownership: dataset and transform must outlive the pool. Threads: thread-safe. The threads
 // ("odb-pool-0", ...) begin with Start and are joined by the destructor, which waits for at most

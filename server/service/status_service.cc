@@ -5,6 +5,20 @@
 #include "absl/strings/str_cat.h"
 
 namespace odb {
+namespace {
+
+// The codes of both are the same numbers.
+template <typename Reply>
+grpc::Status Answer(absl::StatusOr<Reply> result, Reply* reply) {
+  if (!result.ok()) {
+    return grpc::Status(static_cast<grpc::StatusCode>(result.status().code()),
+                        std::string(result.status().message()));
+  }
+  *reply = *std::move(result);
+  return grpc::Status::OK;
+}
+
+}  // namespace
 
 StatusServiceImpl::StatusServiceImpl(const StatusBoard* board, Sources sources)
     : board_(board), sources_(std::move(sources)) {}
@@ -22,15 +36,13 @@ grpc::Status StatusServiceImpl::ListQuarantine(grpc::ServerContext* context,
     return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                         absl::StrCat("limit must be >= 0, got ", request->limit()));
   }
-  *reply = sources_.quarantine(request->limit());
-  return grpc::Status::OK;
+  return Answer(sources_.quarantine(request->limit(), request->stream()), reply);
 }
 
 grpc::Status StatusServiceImpl::GetCoverage(grpc::ServerContext* context,
                                             const v1::GetCoverageRequest* request,
                                             v1::Coverage* coverage) {
-  *coverage = sources_.coverage();
-  return grpc::Status::OK;
+  return Answer(sources_.coverage(request->stream()), coverage);
 }
 
 }  // namespace odb

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
+#include "absl/status/statusor.h"
 #include "proto/odb/v1/status.grpc.pb.h"
 #include "server/metrics/status_board.h"
 
@@ -14,15 +16,17 @@ namespace odb {
 class StatusServiceImpl final : public v1::StatusService::Service {
  public:
   struct Sources {
-    std::function<v1::ListQuarantineReply(int32_t limit)> quarantine;
-    std::function<v1::Coverage()> coverage;
+    // Of a stream; empty: of all, or of "train". Errors: InvalidArgument if there is none such.
+    std::function<absl::StatusOr<v1::ListQuarantineReply>(int32_t limit, const std::string& stream)>
+        quarantine;
+    std::function<absl::StatusOr<v1::Coverage>(const std::string& stream)> coverage;
   };
 
   StatusServiceImpl(const StatusBoard* board, Sources sources);
 
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
                          v1::Status* status) override;
-  // Errors: InvalidArgument for a negative limit.
+  // Errors: InvalidArgument for a negative limit, or a stream that there is not.
   grpc::Status ListQuarantine(grpc::ServerContext* context,
                               const v1::ListQuarantineRequest* request,
                               v1::ListQuarantineReply* reply) override;

@@ -157,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::vector<std::st
         "max_record_bytes must be in [1, 2147483646], got ", options.max_record_bytes));
   }
   std::unique_ptr<Dataset> dataset(new Dataset(options));
-  if (options.progress != nullptr) options.progress->bytes_total = TotalBytes(paths);
+  if (options.progress != nullptr) options.progress->bytes_total += TotalBytes(paths);
   for (const std::string& path : paths) RETURN_IF_ERROR(dataset->AddSource(path));
   dataset->manifest_digest_ = dataset->ComputeManifestDigest();
   return dataset;

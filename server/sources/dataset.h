@@ -30,11 +30,12 @@ struct RecordRange {
   int64_t count = 0;
 };
 
-// How far Open is, for whoever waits for it. Threads: thread-safe.
+// How far Open is, for whoever waits for it; of several datasets, one after the other, the bytes of
+// all so far. Threads: thread-safe.
 struct ScanProgress {
   std::atomic<int64_t> bytes_done{0};
   std::atomic<int64_t> bytes_total{0};  // 0: not known yet
-  std::atomic<int64_t> records{0};      // found so far
+  std::atomic<int64_t> records{0};      // found so far, of this dataset
 };
 
 struct DatasetOptions {

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "client/inbox.h"
 #include "client/outbox.h"
+#include "client/probe_step.h"
 #include "client/session_connection.h"
 
 namespace odb {
@@ -93,6 +94,15 @@ absl::Status Client::StartEpoch(int64_t epoch, const IterationLimits& limits) {
   event.mutable_start_epoch()->set_epoch(epoch);
   event.mutable_start_epoch()->set_iterator(iterator_);
   return outbox_->Push(std::move(event));
+}
+
+absl::StatusOr<StepHandle> Client::MakeProbe(int i) const {
+  RETURN_IF_ERROR(CheckUsable());
+  if (i < 0 || i >= num_probes()) {
+    return absl::OutOfRangeError(
+        absl::StrCat("a probe must be in [0, ", num_probes(), "), got ", i));
+  }
+  return MakeProbeStep(session().probes(i), i);
 }
 
 absl::StatusOr<StepHandle> Client::Next(absl::Time deadline) {

@@ -75,6 +75,15 @@ class Client {
   // came before it.
   bool failed() const;
 
+  // How many shapes there are to try before the first step, and the i-th of them as a step, largest
+  // first: a model that has run all of them runs out of memory at no later step. Its tensors lie in
+  // memory of their own, which goes with the handle, and hold valid values; it has no samples and
+  // no ids, step_id 0 and loss scale 0. Equal on all ranks. May be called at any time; tells the
+  // daemon nothing. Errors: OutOfRange unless 0 <= i < num_probes(); ResourceExhausted or what
+  // the kernel says if there is no memory.
+  int num_probes() const { return session().probes_size(); }
+  absl::StatusOr<StepHandle> MakeProbe(int i) const;
+
   // Begins an iteration over `epoch`; one that still runs is ended first.
   // InvalidArgument if epoch or a limit is negative.
   absl::Status StartEpoch(int64_t epoch, const IterationLimits& limits = {});

@@ -148,6 +148,35 @@ TEST_CASE("Client: a handle may die in another thread, after the client", "[clie
   Thread("last", [&step] { step.reset(); }).Join();
 }
 
+TEST_CASE("Client: probes are steps in memory of their own that nobody is told of", "[client]") {
+  FakeScript script;
+  script.probes = 2;
+  Fixture f(script);
+  REQUIRE(f.client->num_probes() == 2);
+
+  StepHandle probe = f.client->MakeProbe(0).value();
+  CHECK(probe->message().step_id() == 0);
+  CHECK(probe->loss_scale() == 0.0);
+  CHECK_FALSE(probe->idle());
+  REQUIRE(probe->num_tensors() == 2);
+  CHECK(probe->tensor(0).shape == absl::MakeConstSpan({int64_t{2}, int64_t{8}}));
+  CHECK(Values(*probe, 0) == std::vector<int64_t>(16, 3));
+  CHECK(Values(*probe, 1) == std::vector<int64_t>{0, 2, 4});
+  CHECK(reinterpret_cast<uintptr_t>(probe->tensor(1).data) % 64 == 0);
+  const char* const arena = f.client->arena();
+  CHECK((probe->tensor(0).data < arena ||
+         probe->tensor(0).data >= arena + f.client->session().arena_bytes()));
+  CHECK(f.client->MakeProbe(1).value()->tensor(0).shape[0] == 1);
+  CHECK_THAT(f.client->MakeProbe(2).status(), HasCode(absl::StatusCode::kOutOfRange));
+  CHECK_THAT(f.client->MakeProbe(-1).status(), HasCode(absl::StatusCode::kOutOfRange));
+
+  probe.reset();
+  REQUIRE(f.client->Close().ok());
+  CHECK(f.Logged("close 0"));
+  CHECK(f.Count("returned") == 0);
+  CHECK_THAT(f.client->MakeProbe(0).status(), HasMessage("the session is closed"));
+}
+
 TEST_CASE("Client: idle steps are a stand-in, left out, or bare, as asked", "[client]") {
   const FakeScript script{/*steps=*/4, /*samples=*/1, /*length=*/4, /*slots=*/3, /*idle_every=*/2};
   SECTION("stand-in") {
@@ -156,6 +185,7 @@ TEST_CASE("Client: idle steps are a stand-in, left out, or bare, as asked", "[cl
     f.Next();
     const StepHandle idle = f.Next();
     CHECK(idle->idle());
+    CHECK(idle->is_stand_in());
     CHECK(idle->loss_scale() == 0.0);
     CHECK(Values(*idle, 0) == std::vector<int64_t>{7, 8});
   }
@@ -175,6 +205,7 @@ TEST_CASE("Client: idle steps are a stand-in, left out, or bare, as asked", "[cl
     const StepHandle idle = f.Next();
     CHECK(idle->idle());
     CHECK(idle->num_tensors() == 0);
+    CHECK_FALSE(idle->is_stand_in());
   }
 }
 

@@ -58,7 +58,7 @@ ClientStep::ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> are
     : message_(std::move(message)), arena_(std::move(arena)), outbox_(std::move(outbox)) {}
 
 ClientStep::~ClientStep() {
-  if (!forgotten_) outbox_->Return(message_.step_id());
+  if (outbox_ != nullptr && !forgotten_) outbox_->Return(message_.step_id());
 }
 
 absl::StatusOr<StepHandle> ClientStep::Create(v1::Step message,

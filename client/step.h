@@ -39,7 +39,8 @@ class ClientStep {
   ClientStep(const ClientStep&) = delete;
   ClientStep& operator=(const ClientStep&) = delete;
 
-  // Takes over a step that was received. With `with_tensors` false it has no tensors.
+  // Takes over a step that was received. With `with_tensors` false it has no tensors. Without an
+  // outbox nobody is told when it dies.
   // Errors: Internal if a tensor does not lie inside the arena, aligned, with as many bytes as its
   // type and shape say; the step is then not returned.
   static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(
@@ -55,6 +56,8 @@ class ClientStep {
 
   const v1::Step& message() const { return message_; }
   bool idle() const { return message_.idle(); }
+  // The tensors are a short valid sample that stands in for none; loss_scale() is 0.
+  bool is_stand_in() const { return message_.idle() && num_tensors() > 0; }
   double loss_scale() const { return message_.loss_scale(); }
   // What the trainer spent in Next() for this step; 0 before it is taken.
   absl::Duration waited() const { return waited_; }

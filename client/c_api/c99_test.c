@@ -61,6 +61,7 @@ static int check_step(const odb_session_info* session, const odb_step* step, int
   CHECK(((const int64_t*)tensor.data)[3] == index * 1000 + 3);
   CHECK(odb_step_get_tensor(step, 3, &tensor, sizeof(tensor)) == ODB_OUT_OF_RANGE);
   CHECK(odb_step_sample_ids(step, ids, 8) == 2);
+  CHECK(odb_step_is_stand_in(step) == 0);
   CHECK(ids[1].source == 1 && ids[1].key == index * 2 + 1);
   CHECK(odb_loss_scale(&info, ODB_LOSS_MEAN, ODB_WEIGHT_LOSS_TOKENS, 1, 1, &scale) == ODB_OK);
   CHECK(scale == 1.0);

@@ -60,6 +60,30 @@ TEST_CASE("C API: memory that was to be pinned is, or there is one sentence why 
   odb_client_free(client);
 }
 
+TEST_CASE("C API: the largest steps can be tried before the first one", "[client][c_api]") {
+  const TemporarySocket socket;
+  FakeScript script;
+  script.probes = 1;
+  const auto daemon = FakeDaemon::Start(socket.path(), script).value();
+  odb_client* client = odb_client_new();
+  odb_step* probe = nullptr;
+  CHECK(odb_client_probe(client, 0, &probe) == ODB_FAILED_PRECONDITION);
+  REQUIRE(odb_client_set_option(client, "socket", socket.path().c_str()) == ODB_OK);
+  REQUIRE(odb_client_open(client) == ODB_OK);
+
+  REQUIRE(odb_client_probe(client, 0, &probe) == ODB_OK);
+  odb_tensor tensor;
+  REQUIRE(odb_step_get_tensor(probe, 0, &tensor, sizeof(tensor)) == ODB_OK);
+  CHECK(tensor.bytes == 8 * 8);
+  CHECK(static_cast<const int64_t*>(tensor.data)[7] == 3);
+  CHECK(odb_step_is_stand_in(probe) == 0);
+  CHECK(odb_step_sample_ids(probe, nullptr, 0) == 0);
+  CHECK(odb_client_probe(client, -1, &probe) == ODB_OUT_OF_RANGE);
+  CHECK(odb_client_probe(client, 1, &probe) == ODB_END);
+  CHECK(probe == nullptr);
+  odb_client_free(client);
+}
+
 TEST_CASE("C API: a program of another age gets the fields that it knows", "[client][c_api]") {
   const TemporarySocket socket;
   const auto daemon = FakeDaemon::Start(socket.path(), FakeScript{}).value();

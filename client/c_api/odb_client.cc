@@ -170,6 +170,17 @@ const char* odb_client_why_not_pinned(odb_client* client) {
   return client->client == nullptr ? "" : client->client->why_not_pinned().c_str();
 }
 
+int odb_client_probe(odb_client* client, int32_t i, odb_step** step) {
+  *step = nullptr;
+  const absl::Status status = CheckOpen(client);
+  if (!status.ok()) return Told(client, status);
+  absl::StatusOr<odb::StepHandle> probe = client->client->MakeProbe(i);
+  if (absl::IsOutOfRange(probe.status()) && i >= 0) return ODB_END;
+  if (!probe.ok()) return Told(client, probe.status());
+  *step = new odb_step{std::move(*probe)};
+  return ODB_OK;
+}
+
 int odb_client_start_epoch(odb_client* client, int64_t epoch, int64_t max_steps,
                            int64_t max_samples) {
   const absl::Status status = CheckOpen(client);
@@ -247,6 +258,8 @@ int32_t odb_step_sample_ids(const odb_step* step, odb_sample_id* ids, int32_t ca
   }
   return message.samples_size();
 }
+
+int odb_step_is_stand_in(const odb_step* step) { return step->handle->is_stand_in() ? 1 : 0; }
 
 void odb_step_release(odb_step* step) { delete step; }
 

@@ -134,6 +134,12 @@ ODB_API int odb_client_pinned(odb_client* client);
  * arena is then ordinary memory. Lives as long as the client. */
 ODB_API const char* odb_client_why_not_pinned(odb_client* client);
 
+/* The i-th of the largest shapes that can come, as a step in memory of its own, for the caller to
+ * release: run all of them, from 0, before the first step, and a model that is too large runs out
+ * of memory there. Valid values, step_id 0, loss_scale 0, no samples; the same on all ranks.
+ * ODB_OK, ODB_END if there is no i-th (*step is NULL), or an error. */
+ODB_API int odb_client_probe(odb_client* client, int32_t i, odb_step** step);
+
 /* Begins an iteration; one that still runs is ended first. max_steps and max_samples end it early,
  * on every rank that passes the same at the same step; 0 = no limit. */
 ODB_API int odb_client_start_epoch(odb_client* client, int64_t epoch, int64_t max_steps,
@@ -220,6 +226,10 @@ typedef struct odb_sample_id {
 
 /* Copies up to `capacity` ids of the step's samples; returns how many the step has. */
 ODB_API int32_t odb_step_sample_ids(const odb_step* step, odb_sample_id* ids, int32_t capacity);
+
+/* 1 if the step's tensors are a short valid sample that stands in for none (an idle step, option
+ * idle = stand-in): to be trained on with loss_scale, which is 0. Else 0. */
+ODB_API int odb_step_is_stand_in(const odb_step* step);
 
 /* Gives the step up: its memory goes back to the daemon. Once per step, any thread, also after the
  * client was closed or freed; NULL is allowed. */

@@ -20,6 +20,28 @@ using ServerOptions = grpc::ServerBuilder::experimental_type;
 
 constexpr absl::Duration kPeerTimeout = absl::Seconds(5);
 
+void AddProbe(int64_t rows, v1::OpenSessionReply* reply) {
+  constexpr int64_t kLength = 8;
+  const auto element = [](int64_t value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  v1::ProbeStep* const probe = reply->add_probes();
+  probe->set_samples(rows);
+  probe->set_length(kLength);
+  v1::ProbeTensor* const ids = probe->add_tensors();
+  ids->set_name("input_ids");
+  ids->set_dtype(v1::DTYPE_INT64);
+  ids->add_shape(rows);
+  ids->add_shape(kLength);
+  ids->set_element(element(3));
+  v1::ProbeTensor* const offsets = probe->add_tensors();
+  offsets->set_name("boxes_offsets");
+  offsets->set_dtype(v1::DTYPE_INT64);
+  offsets->add_shape(rows + 1);
+  offsets->set_element(element(0));
+  offsets->set_increment(2);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FakeDaemon>> FakeDaemon::Start(
@@ -181,6 +203,7 @@ grpc::Status FakeDaemon::OpenSession(grpc::ServerContext* context,
   reply->set_records(script_.steps * script_.samples * script_.dp_size);
   reply->set_estimated_steps(script_.estimated_steps);
   reply->set_step_ring(script_.step_ring);
+  for (int64_t rows = script_.probes; rows > 0; --rows) AddProbe(rows, reply);
   sessions_[id] = std::move(*session);
   return grpc::Status::OK;
 }

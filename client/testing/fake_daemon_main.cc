@@ -28,6 +28,7 @@ int main(int argc, char** argv) {
   app.add_option("--dp-size", script.dp_size);
   app.add_option("--accumulation", script.accumulation);
   app.add_option("--estimated-steps", script.estimated_steps);
+  app.add_option("--probes", script.probes);
   app.add_flag("--all-dtypes", script.all_dtypes);
   CLI11_PARSE(app, argc, argv);
 

@@ -41,6 +41,9 @@ struct FakeScript {
   int64_t dp_size = 1;      // for the global counts: every rank has the same
   int32_t accumulation = 1;
   int64_t estimated_steps = 5;
+  // Of rows x 8 int64 input_ids of 3, and int64 offsets [rows + 1] that grow by 2: rows from this
+  // number down to 1.
+  int64_t probes = 0;
 };
 
 // One session of a fake daemon: its arena, its steps and a log of what the trainer said, one line

@@ -5,7 +5,7 @@ from typing import Any, Callable, Dict, Optional, Tuple
 
 from odbd import _library
 from odbd._errors import FAILED_PRECONDITION, Error
-from odbd._step import Step
+from odbd._step import SampleId, Step
 
 
 class Batch(Dict[str, Any]):
@@ -19,6 +19,16 @@ class Batch(Dict[str, Any]):
     def __init__(self, tensors: Any = (), step: Optional[Step] = None):
         super().__init__(tensors)
         self.step: Step = step  # type: ignore[assignment]
+
+    @property
+    def sample_ids(self) -> Tuple[SampleId, ...]:
+        """step.sample_ids: which records the rows came from, in their order; empty if there are none."""
+        return self.step.sample_ids
+
+    @property
+    def is_stand_in(self) -> bool:
+        """step.is_stand_in: the tensors stand in for a batch that this rank has not; loss_scale is 0."""
+        return self.step.is_stand_in
 
 
 class _Memory:
@@ -147,9 +157,28 @@ class BatchMaker:
         buffer.memory = memory
         # A stand-in lies where all idle steps have theirs: its owner must not write there.
         copy = (self._copy or step.idle) and not only_read
-        batch = Batch(step=step)
+        return self._fill(Batch(step=step), handle, buffer, self._arena, copy)
+
+    def make_probe(self, handle: int) -> Batch:
+        """Takes over a step whose tensors lie one behind the other, outside of the arena."""
+        memory = _Memory(handle, self._library.odb_step_release)
+        step = self.step(handle, stand_in=False)
+        tensors = [self._tensor(handle, i) for i in range(step._info.num_tensors)]
+        start = min(tensor.data for tensor in tensors)
+        end = max(tensor.data + tensor.bytes for tensor in tensors)
+        buffer = type("_Memory", (ctypes.c_char * (end - start),), {}).from_address(start)
+        buffer.memory = memory
+        return self._fill(Batch(step=step), handle, buffer, start, copy=False)
+
+    def _tensor(self, handle: int, i: int) -> _library.Tensor:
         tensor = _library.Tensor()
-        for i in range(step._info.num_tensors):
+        self._library.odb_step_get_tensor(handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor))
+        return tensor
+
+    def _fill(self, batch: Batch, handle: int, buffer: Any, start: int, copy: bool) -> Batch:
+        """Puts the step's tensors into the batch: views of `buffer`, which lies at `start`, or copies."""
+        tensor = _library.Tensor()
+        for i in range(batch.step._info.num_tensors):
             self._library.odb_step_get_tensor(
                 handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor)
             )
@@ -159,6 +188,6 @@ class BatchMaker:
             count = 1
             for size in shape:
                 count *= size
-            view = self._view(buffer, tensor.dtype, shape, tensor.data - self._arena, count)
+            view = self._view(buffer, tensor.dtype, shape, tensor.data - start, count)
             batch[tensor.name.decode()] = self._copy_tensor(view) if copy else view
         return batch

@@ -113,6 +113,10 @@ _SIGNATURES = {
     ),
     "odb_client_pinned": (ctypes.c_int, [ctypes.c_void_p]),
     "odb_client_why_not_pinned": (ctypes.c_char_p, [ctypes.c_void_p]),
+    "odb_client_probe": (
+        ctypes.c_int,
+        [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)],
+    ),
     "odb_client_start_epoch": (
         ctypes.c_int,
         [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64],

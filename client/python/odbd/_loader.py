@@ -1,6 +1,7 @@
 """DataLoader: a session with the node's odbd, as an iterable of batches."""
 
 import ctypes
+import itertools
 import logging
 import threading
 import time
@@ -165,6 +166,31 @@ class DataLoader:
         iterator = _Iterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
+
+    def probe(self) -> Iterator[Batch]:
+        """The largest batches that can come, one after the other, before the first step.
+
+            for batch in loader.probe():        # on every rank, before training
+                loss = model(batch["input_ids"], batch["labels"]) * batch.step.loss_scale
+                loss.backward()
+                optimizer.zero_grad()           # no optimizer.step()
+
+        A model that has run them runs out of memory at no later step. They hold valid values in memory of
+        their own, have loss_scale 0, no samples and step.is_probe; they are the same, in number and shape, on
+        all ranks, and tell the daemon nothing.
+        """
+        for index in itertools.count():
+            client = self._usable_client()
+            handle = ctypes.c_void_p()
+            code = client.call(self._library.odb_client_probe, index, ctypes.byref(handle))
+            if code == _library.END:
+                return
+            batch = self._maker.make_probe(handle.value)
+            if self._device is not None:
+                for name in batch:
+                    batch[name] = batch[name].to(self._device)
+            yield batch
+            del batch  # or it would live beside the next one
 
     def _next(self) -> Optional[Batch]:
         """The next batch; None at the end of the iteration."""

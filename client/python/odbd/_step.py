@@ -66,6 +66,11 @@ class Step:
         return self._stand_in
 
     @property
+    def is_probe(self) -> bool:
+        """Of DataLoader.probe(): of the largest shapes, with nobody's samples; loss_scale is 0."""
+        return self._info.step_id == 0
+
+    @property
     def index(self) -> int:
         """Position in the iteration, from 0; equal on all ranks."""
         return self._info.index

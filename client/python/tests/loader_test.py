@@ -57,7 +57,11 @@ class IterationTest(support.DaemonTest):
             self.assertEqual(loader.accumulation, 2)
             self.assertEqual(loader.estimated_steps, 5)
             self.assertEqual(loader.records, 16)
-            steps = [batch.step for batch in loader]
+            steps = []
+            for batch in loader:
+                steps.append(batch.step)
+                self.assertEqual(batch.sample_ids, batch.step.sample_ids)
+                self.assertFalse(batch.is_stand_in)
         step = steps[2]
         self.assertEqual(step.local, odbd.Counts(2, 16, 16, 8, 0))
         self.assertEqual(step.global_.samples, 4)
@@ -95,6 +99,42 @@ class IterationTest(support.DaemonTest):
                 len(loader)
             self.assertTrue(loader)
             self.assertEqual(len(list(loader)), 2)
+
+
+class ProbeTest(support.DaemonTest):
+    def test_the_largest_batches_come_first_and_tell_the_daemon_nothing(self):
+        daemon = self.daemon(steps=2, probes=3)
+        with odbd.DataLoader(socket=daemon.socket) as loader:
+            shapes = []
+            for batch in loader.probe():
+                shapes.append(tuple(batch["input_ids"].shape))
+                self.assertEqual(batch["input_ids"].flatten().tolist(), [3] * batch["input_ids"].numel())
+                self.assertEqual(batch["boxes_offsets"].tolist(), [2 * i for i in range(shapes[-1][0] + 1)])
+                self.assertEqual(batch.step.loss_scale, 0.0)
+                self.assertEqual(loader.loss_scale(batch), 0.0)
+                self.assertTrue(batch.step.is_probe)
+                self.assertFalse(batch.is_stand_in or batch.step.idle)
+                self.assertEqual(batch.sample_ids, ())
+                batch["input_ids"].fill_(4)  # ordinary memory
+            self.assertEqual(shapes, [(3, 8), (2, 8), (1, 8)])
+            self.assertEqual([b.step.is_probe for b in loader], [False, False])
+        daemon.wait_for("close 2")
+        self.assertEqual(sorted(daemon.returned()), [1, 2])
+
+    def test_the_memory_goes_with_the_last_view(self):
+        daemon = self.daemon(probes=1)
+        with odbd.DataLoader(socket=daemon.socket) as loader:
+            kept = next(loader.probe())["input_ids"][0]
+            gc.collect()
+            self.assertEqual(self.mapped_probes(), 1)
+            self.assertEqual(kept.tolist(), [3] * 8)
+            del kept
+            gc.collect()
+            self.assertEqual(self.mapped_probes(), 0)
+
+    def mapped_probes(self):
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            return maps.read().count("odb-probe")
 
 
 class EndTest(support.DaemonTest):
@@ -180,6 +220,8 @@ class IdleTest(support.DaemonTest):
         self.assertEqual([b.step.is_stand_in for b in batches], [False, True, False, True])
         stand_in = batches[1]
         self.assertTrue(stand_in.step.idle)
+        self.assertTrue(stand_in.is_stand_in)
+        self.assertEqual(stand_in.sample_ids, ())
         self.assertEqual(stand_in.step.loss_scale, 0.0)
         self.assertEqual(stand_in.step.sample_ids, ())
         self.assertEqual(stand_in["input_ids"].tolist(), [[7, 8]])

@@ -1,0 +1,3 @@
+#!/bin/sh
+# Runs a program of the build as a test.
+exec "$@"

@@ -35,6 +35,13 @@ class Conduct(harness.Case):
         self.assert_same_steps(ranks, 1)
         self.assert_each_once(ranks, 240, 1)
 
+    def test_who_has_looked_at_the_next_step_breaks_like_the_others(self):
+        options = {"epochs": 2, "break_at": {"0": 3, "1": 3}, "look_ahead": {"0": True}}
+        ranks = self.train(2, self.flags, options)
+        self.assertEqual([len(r["epochs"][0]["steps"]) for r in ranks], [3, 3])
+        self.assert_same_steps(ranks, 1)
+        self.assert_each_once(ranks, 240, 1)
+
     def test_break_at_different_steps_is_one_error_that_names_ranks_and_values(self):
         options = {"epochs": 2, "break_at": {"0": 3, "1": 4}, "expect_error": True}
         ranks = self.train(2, self.flags, options)

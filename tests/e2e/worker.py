@@ -3,9 +3,11 @@
 Options: epochs (1), replicas (1), idle ("stand-in"), max_steps, max_samples, pause_at (step index) with pause_s and pause_rank,
 random_sleep_ms (only while the file slow_while exists, if given), break_at ({rank: taken}), hold (batches kept), mark_at (step at
 which OUT.<r>.mark is written and the rank stops itself until it gets SIGCONT), expect_error (record the error instead of failing),
-content (hash the tensors; default true).
+content (hash the tensors; default true), look_ahead ({rank: true}: looks at the next step before it breaks, as who copies it to a
+GPU does).
 """
 
+import ctypes
 import hashlib
 import json
 import os
@@ -40,6 +42,13 @@ def describe(batch, with_content):
     return said
 
 
+def look_ahead(loader):
+    handle, end = ctypes.c_void_p(), time.monotonic() + 60
+    while loader._client.call(loader._library.odb_client_peek, ctypes.byref(handle)) != 0:
+        assert time.monotonic() < end, "no step to look at"
+    loader._maker.release(handle.value)
+
+
 def main():
     out, options = sys.argv[1], json.loads(sys.argv[2])
     rank = int(os.environ["RANK"])
@@ -72,6 +81,8 @@ def main():
                     if not options.get("run_on"):
                         os.kill(os.getpid(), signal.SIGSTOP)
                 if stop and len(steps) == stop:
+                    if options.get("look_ahead", {}).get(str(rank)):
+                        look_ahead(loader)
                     break
         held.clear()
         loader.close()

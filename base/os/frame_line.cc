@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <utility>
+#include <vector>
 
 #include "base/os/timed_io.h"
 #include "base/status_macros.h"
@@ -14,7 +15,7 @@
 namespace odb {
 namespace {
 
-constexpr uint64_t kStopKey = 0;  // lines count from 1
+constexpr uint64_t kBellKey = 0;  // lines count from 1
 constexpr int kEventsMax = 16;    // of one epoll_wait; the others come with the next
 
 }  // namespace
@@ -26,6 +27,7 @@ void FrameLine::Open() {
 
 // Under the lock, so that the last word to epoll is the last state; it does not block.
 void FrameLine::ArmLocked() {
+  left_ = false;
   if (retired_) return;
   struct epoll_event event = {};
   // An end is reported whatever is asked for; EPOLLONESHOT: once, until armed again.
@@ -44,7 +46,7 @@ void FrameLine::Attend(absl::Time deadline) {
     const bool stood_in = std::exchange(stood_in_, false);
     if (std::exchange(woken_, false) || late || stood_in || ended_) return LeaveLocked();
     reading_ = true;
-    if (!std::exchange(attended_, true)) ArmLocked();
+    ReturnLocked();
   }
   if (WaitReadable(deadline)) Read();
   MutexLock lock(&mutex_);
@@ -56,7 +58,12 @@ void FrameLine::Attend(absl::Time deadline) {
 
 void FrameLine::Return() {
   MutexLock lock(&mutex_);
-  if (!std::exchange(attended_, true)) ArmLocked();
+  ReturnLocked();
+}
+
+void FrameLine::ReturnLocked() {
+  if (std::exchange(attended_, true)) return;
+  if (!std::exchange(left_, false)) ArmLocked();  // else nobody was told that it had gone
 }
 
 void FrameLine::Leave() {
@@ -65,7 +72,16 @@ void FrameLine::Leave() {
 }
 
 void FrameLine::LeaveLocked() {
-  if (std::exchange(attended_, false)) ArmLocked();
+  if (!std::exchange(attended_, false)) return;
+  left_ = moved_ = true;
+  // After left_ was set: a thread that has just stopped looking looks once more.
+  if (!watch_->looking.exchange(true)) watch_->bell.Notify();
+}
+
+bool FrameLine::TakeOver() {
+  MutexLock lock(&mutex_);
+  if (left_) ArmLocked();
+  return std::exchange(moved_, false);
 }
 
 bool FrameLine::WaitReadable(absl::Time deadline) const {
@@ -160,21 +176,23 @@ void FrameLine::Retire() {
 
 absl::StatusOr<std::unique_ptr<FrameLines>> FrameLines::Start(const std::string& thread_name) {
   FileDescriptor epoll(::epoll_create1(EPOLL_CLOEXEC));
-  ASSIGN_OR_RETURN(EventFd stop, EventFd::Create());
+  ASSIGN_OR_RETURN(EventFd bell, EventFd::Create());
+  auto watch = std::make_shared<FrameLine::Watch>(std::move(bell));
   struct epoll_event event = {};
   event.events = EPOLLIN;
-  event.data.u64 = kStopKey;
-  if (!epoll.valid() || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, stop.fd(), &event) != 0) {
+  event.data.u64 = kBellKey;
+  if (!epoll.valid() || ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, watch->bell.fd(), &event) != 0) {
     return SystemError(errno, "cannot watch connections");
   }
-  std::unique_ptr<FrameLines> lines(new FrameLines(std::move(epoll), std::move(stop)));
+  std::unique_ptr<FrameLines> lines(new FrameLines(std::move(epoll), std::move(watch)));
   FrameLines* const self = lines.get();
   lines->thread_ = Thread(thread_name, [self] { self->Run(); });
   return lines;
 }
 
 FrameLines::~FrameLines() {
-  stop_.Notify();
+  watch_->stopping = true;
+  watch_->bell.Notify();
   thread_.Join();
   std::map<uint64_t, std::shared_ptr<FrameLine>> lines;
   {
@@ -193,8 +211,8 @@ absl::StatusOr<std::shared_ptr<FrameLine>> FrameLines::Add(FileDescriptor socket
   event.events = EPOLLONESHOT;
   event.data.u64 = key;
   const int fd = socket.get();
-  std::shared_ptr<FrameLine> line(
-      new FrameLine(std::move(socket), std::move(wake), std::move(handlers), epoll_.get(), key));
+  std::shared_ptr<FrameLine> line(new FrameLine(std::move(socket), std::move(wake),
+                                                std::move(handlers), watch_, epoll_.get(), key));
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
     return SystemError(errno, "cannot watch a connection");
   }
@@ -204,22 +222,53 @@ absl::StatusOr<std::shared_ptr<FrameLine>> FrameLines::Add(FileDescriptor socket
 
 void FrameLines::Run() {
   std::array<struct epoll_event, kEventsMax> events;
+  bool looking = false;
+  SteadyDeadline look(absl::InfiniteFuture());
   while (true) {
-    const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, -1);
+    const int count =
+        ::epoll_wait(epoll_.get(), events.data(), kEventsMax, looking ? look.PollMillis() : -1);
     for (int i = 0; i < count; ++i) {
-      const uint64_t key = events[i].data.u64;
-      if (key == kStopKey) return;
-      std::shared_ptr<FrameLine> line;
-      {
-        MutexLock lock(&mutex_);
-        const auto found = lines_.find(key);
-        if (found != lines_.end()) line = found->second;
+      if (events[i].data.u64 != kBellKey) {
+        StandIn(events[i].data.u64, events[i].events);
+        continue;
       }
-      if (line == nullptr || line->StandIn(events[i].events)) continue;
-      MutexLock lock(&mutex_);
-      lines_.erase(key);
+      if (watch_->stopping) return;
+      watch_->bell.Clear();
+      looking = true;
+      look = SteadyDeadline(absl::Now() + FrameLine::kLookInterval);
     }
+    if (!looking || !look.Passed()) continue;
+    look = SteadyDeadline(absl::Now() + FrameLine::kLookInterval);
+    if (TakeOver()) continue;
+    // Nobody left for a while: whoever does from now on rings the bell. Who left just before this
+    // did not, so the thread looks once more.
+    looking = false;
+    watch_->looking = false;
+    TakeOver();
   }
+}
+
+void FrameLines::StandIn(uint64_t key, uint32_t events) {
+  std::shared_ptr<FrameLine> line;
+  {
+    MutexLock lock(&mutex_);
+    const auto found = lines_.find(key);
+    if (found != lines_.end()) line = found->second;
+  }
+  if (line == nullptr || line->StandIn(events)) return;
+  MutexLock lock(&mutex_);
+  lines_.erase(key);
+}
+
+bool FrameLines::TakeOver() {
+  std::vector<std::shared_ptr<FrameLine>> lines;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& entry : lines_) lines.push_back(entry.second);
+  }
+  bool any = false;
+  for (const auto& line : lines) any = line->TakeOver() || any;
+  return any;
 }
 
 }  // namespace odb

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,14 +19,17 @@
 namespace odb {
 
 // A connection of frames that is read by the thread that waits for what it says, so that a frame
-// wakes one thread, once. While that one is busy elsewhere, the thread of FrameLines stands in:
-// what comes then, and the end of the peer, is seen as soon.
+// wakes one thread, once. While that one is busy elsewhere for longer than kLookInterval, the
+// thread of FrameLines stands in: what comes then, and the end of the peer, is seen as soon.
+// Shorter absences, two or four of them in a round, cost no system call.
 //
 // Ownership: shared by its user and FrameLines. Threads: thread-safe; frames are handled one at a
 // time, in order, under no lock. One thread at a time calls Attend, one at a time sends.
 class FrameLine {
  public:
   using Frame = FrameSocket::Frame;
+
+  static constexpr absl::Duration kLookInterval = absl::Milliseconds(10);
 
   // Called by whoever reads, under no lock.
   struct Handlers {
@@ -47,7 +51,7 @@ class FrameLine {
   void Attend(absl::Time deadline);
 
   // For the thread that attends, before it does what may be answered at once: the stand-in stays
-  // away from now on, until the end of the next Attend, or Leave.
+  // away from now on, until some time after the end of the next Attend, or after Leave.
   void Return();
   void Leave();
 
@@ -67,21 +71,35 @@ class FrameLine {
  private:
   friend class FrameLines;
 
-  FrameLine(FileDescriptor socket, EventFd wake, Handlers handlers, int epoll, uint64_t key)
+  // Shared by the lines and the thread that stands in.
+  struct Watch {
+    explicit Watch(EventFd bell_fd) : bell(std::move(bell_fd)) {}
+    const EventFd bell;  // wakes the thread
+    std::atomic<bool> stopping{false};
+    // The thread looks for lines that were left, at every kLookInterval; false: ring the bell.
+    std::atomic<bool> looking{false};
+  };
+
+  FrameLine(FileDescriptor socket, EventFd wake, Handlers handlers, std::shared_ptr<Watch> watch,
+            int epoll, uint64_t key)
       : socket_(std::move(socket)),
         wake_(std::move(wake)),
         handlers_(std::move(handlers)),
+        watch_(std::move(watch)),
         epoll_(epoll),
         key_(key) {}
 
   // For FrameLines: what its epoll said of the socket. False: the line has ended.
   bool StandIn(uint32_t events);
+  // Arms it if it was left. False: nobody has left it since the last call, for however short.
+  bool TakeOver();
   // The same with the lines' thread gone: ends the line, whoever attends it.
   void Retire();
   bool WaitReadable(absl::Time deadline) const;
   void Read();
   void End(const absl::Status& status);
   void ContinueSending();
+  void ReturnLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void LeaveLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Says what the stand-in is to look for from now on.
   void ArmLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -89,6 +107,7 @@ class FrameLine {
   FrameSocket socket_;
   const EventFd wake_;  // ends the poll of Attend
   const Handlers handlers_;
+  const std::shared_ptr<Watch> watch_;
   const int epoll_;
   const uint64_t key_;
 
@@ -96,6 +115,8 @@ class FrameLine {
   CondVar read_;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;   // a thread does
   bool attended_ ABSL_GUARDED_BY(mutex_) = false;  // the stand-in is to stay away
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;      // not attended any more; epoll does not know yet
+  bool moved_ ABSL_GUARDED_BY(mutex_) = false;     // somebody left it since the last TakeOver
   bool stood_in_ ABSL_GUARDED_BY(mutex_) = false;  // since the last Attend
   bool woken_ ABSL_GUARDED_BY(mutex_) = false;
   bool blocked_ ABSL_GUARDED_BY(mutex_) = false;  // there was no room for all of a frame
@@ -120,12 +141,15 @@ class FrameLines {
                                                  FrameLine::Handlers handlers);
 
  private:
-  FrameLines(FileDescriptor epoll, EventFd stop)
-      : epoll_(std::move(epoll)), stop_(std::move(stop)) {}
+  FrameLines(FileDescriptor epoll, std::shared_ptr<FrameLine::Watch> watch)
+      : epoll_(std::move(epoll)), watch_(std::move(watch)) {}
   void Run();
+  void StandIn(uint64_t key, uint32_t events);
+  // Of all lines. False: nobody has left one since the last call.
+  bool TakeOver();
 
   const FileDescriptor epoll_;
-  const EventFd stop_;
+  const std::shared_ptr<FrameLine::Watch> watch_;
 
   Mutex mutex_;  // guards all below
   std::map<uint64_t, std::shared_ptr<FrameLine>> lines_ ABSL_GUARDED_BY(mutex_);

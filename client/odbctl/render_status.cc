@@ -48,6 +48,13 @@ std::string StreamsLine(const v1::Status& status) {
   return absl::StrCat("streams  ", absl::StrJoin(streams, ", "));
 }
 
+std::string MemoryLine(const v1::MemoryStatus& memory) {
+  const int64_t used = memory.windows() + memory.arenas() + memory.pool();
+  return absl::StrCat("memory   ", Gibibytes(used), " of ", Gibibytes(memory.limit()), " GiB (",
+                      memory.limit_origin(), "): arenas ", Gibibytes(memory.arenas()), ", windows ",
+                      Gibibytes(memory.windows()), ", pool ", Gibibytes(memory.pool()));
+}
+
 Lines HeaderLines(const v1::Status& status) {
   const v1::PoolStatus& pool = status.pool();
   Lines lines = {
@@ -61,6 +68,7 @@ Lines HeaderLines(const v1::Status& status) {
                    WithCommas(static_cast<int64_t>(pool.samples_per_s())), " samples/s"),
   };
   if (!status.streams().empty()) lines.insert(lines.begin() + 3, StreamsLine(status));
+  if (status.has_memory()) lines.push_back(MemoryLine(status.memory()));
   return lines;
 }
 

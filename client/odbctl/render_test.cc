@@ -27,6 +27,8 @@ v1::Status ExampleStatus() {
     state: "running" limiter: "trainer" limiter_text: "6 of 6 steps held by the trainer: 41-46"
     ledger { read: 70999 emitted: 70960 quarantined: 3 in_flight: 36 }
     pool { threads: 4 busy: 3 samples_per_s: 4812.6 }
+    memory { limit: 8589934592 limit_origin: "memory_limit" windows: 161061273 arenas: 1073741824
+             pool: 53687091 }
     records: 70999 data: "/data/alpaca_en_demo.json" data: "sharegpt.jsonl"
     jobs {
       job: 2 stream: "train" state: "running" world_size: 2 generation: 1 round: 812 epoch: 3
@@ -50,6 +52,7 @@ limited by trainer: 6 of 6 steps held by the trainer: 41-46
 data     70,999 records: alpaca_en_demo.json, sharegpt.jsonl
 read 70,999 = emitted 70,960 + quarantined 3 + in flight 36
 pool     3 of 4 threads busy, 4,812 samples/s
+memory   1.2 of 8.0 GiB (memory_limit): arenas 1.0, windows 0.15, pool 0.05
 
 job 2 train  running  2 ranks  epoch 3  round 812  generation 1  on eth0
   845 of 999 samples (84.6 %) of the epoch taken, 960 planned
@@ -68,6 +71,15 @@ TEST_CASE("RenderStatus: what one trainer waited, and nothing if none did", "[od
   CHECK(absl::StrContains(RenderStatus(status), "\n  trainer waited 0.4 s (longest 31 ms)\n"));
   status.mutable_jobs(0)->mutable_ranks(0)->clear_trainer_waited_us();
   CHECK_FALSE(absl::StrContains(RenderStatus(status), "waited"));
+}
+
+TEST_CASE("Gibibytes: as many digits as say something", "[odbctl]") {
+  CHECK(Gibibytes(0) == "0");
+  CHECK(Gibibytes(1 << 20) == "<0.01");
+  CHECK(Gibibytes(10 << 20) == "0.01");
+  CHECK(Gibibytes(int64_t{1} << 29) == "0.50");
+  CHECK(Gibibytes(int64_t{1} << 30) == "1.0");
+  CHECK(Gibibytes(int64_t{1} << 40) == "1024.0");
 }
 
 TEST_CASE("TimeSpan: in a unit that can be read", "[odbctl]") {

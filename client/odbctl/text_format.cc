@@ -27,6 +27,13 @@ std::string Clock(double seconds) {
   return absl::StrFormat("%d:%02d:%02d", whole / 3600, whole / 60 % 60, whole % 60);
 }
 
+std::string Gibibytes(int64_t bytes) {
+  const double value = static_cast<double>(bytes) / (int64_t{1} << 30);
+  if (bytes == 0) return "0";
+  if (value < 0.005) return "<0.01";
+  return value < 0.95 ? absl::StrFormat("%.2f", value) : absl::StrFormat("%.1f", value);
+}
+
 std::string TimeSpan(int64_t microseconds) {
   if (microseconds < 1000) return absl::StrCat(microseconds, " us");
   if (microseconds < 100'000) return absl::StrCat(microseconds / 1000, " ms");

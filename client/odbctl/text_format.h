@@ -18,6 +18,9 @@ std::string Percent(double share);
 // 3725.2 -> "1:02:05".
 std::string Clock(double seconds);
 
+// Bytes in units of 2^30, with as many digits as say something: "1.2", "0.15", "0.05", "0".
+std::string Gibibytes(int64_t bytes);
+
 // 420 -> "420 us", 31200 -> "31 ms", 412000 -> "0.4 s", 125000000 -> "0:02:05".
 std::string TimeSpan(int64_t microseconds);
 

@@ -87,6 +87,7 @@ const std::vector<FieldSpec>& Table() {
       ShapesPlans({"extra_tensors", FieldKind::kExtraTensors, nullptr}),
       Integer("workers", "0", 0, 4096),
       Integer("prefetch_steps", "8", 1, 4096),
+      Bytes("memory_limit", "0", 0, int64_t{1} << 50),
       Bytes("prefetch_bytes", "0", 0, int64_t{1} << 46),
       Bytes("arena_bytes", "0", 0, int64_t{1} << 46),
       Text("socket", nullptr),

@@ -44,18 +44,34 @@ int SocketExitCode(const absl::Status& status) {
   }
 }
 
+absl::Status CheckMemory(const MemoryLimit& limit, const std::vector<StreamData>& streams) {
+  for (const StreamData& opened : streams) {
+    const v1::Config& config = opened.stream.config;
+    ASSIGN_OR_RETURN(const RankRuntime::Options rank,
+                     RankOptionsOf(config, opened.data.pad_token_id));
+    MemoryNeeds needs = NeedsOfJob(rank, /*num_ranks=*/1, *opened.data.dataset);
+    needs.pool = PoolNeeds(EffectiveWorkers(config).workers, *opened.data.dataset);
+    RETURN_IF_ERROR(CheckNeeds(limit, needs, "a job of one rank"));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Listen(const LoadedConfig& config,
                                                        const std::string& aligner_path,
                                                        Spawner* spawner) {
   SocketServer::Options options;
   options.path = config.values.socket();
+  ASSIGN_OR_RETURN(const MemoryLimit memory, NodeMemoryLimit(config.values));
   ASSIGN_OR_RETURN(auto server, SocketServer::Listen(options));
-  return std::unique_ptr<Daemon>(new Daemon(config, aligner_path, spawner, std::move(server)));
+  return std::unique_ptr<Daemon>(
+      new Daemon(config, memory, aligner_path, spawner, std::move(server)));
 }
 
-Daemon::Daemon(const LoadedConfig& config, const std::string& aligner_path, Spawner* spawner,
+Daemon::Daemon(const LoadedConfig& config, const MemoryLimit& memory_limit,
+               const std::string& aligner_path, Spawner* spawner,
                std::unique_ptr<SocketServer> server)
     : config_(config),
+      memory_limit_(memory_limit),
       aligner_path_(aligner_path),
       spawner_(spawner),
       jobs_(std::make_unique<JobTable>(JobTable::Options())),
@@ -101,6 +117,7 @@ absl::Status Daemon::Serve() {
 
 absl::Status Daemon::Load() {
   ASSIGN_OR_RETURN(std::vector<StreamData> opened, OpenStreams(config_.values, &scan_));
+  RETURN_IF_ERROR(CheckMemory(memory_limit_, opened));
   for (StreamData& stream : opened) {
     for (const std::string& warning : stream.data.dataset->warnings()) SPDLOG_WARN("{}", warning);
     auto ledger = std::make_unique<Ledger>(
@@ -108,9 +125,17 @@ absl::Status Daemon::Load() {
     streams_.push_back({std::move(stream.stream), std::move(stream.data), std::move(ledger)});
   }
   const NodeData& train = streams_.front().data;
-  pool_ =
-      std::make_unique<PreprocessPool>(PreprocessPool::Options{EffectiveWorkers(config_.values)},
-                                       train.dataset.get(), train.counted.get());
+  const CpuShare cpus = EffectiveWorkers(config_.values);
+  SPDLOG_INFO("{} preprocessing threads: {}", cpus.workers, cpus.origin);
+  pool_ = std::make_unique<PreprocessPool>(PreprocessPool::Options{cpus.workers},
+                                           train.dataset.get(), train.counted.get());
+  int64_t pool_needs = 0;
+  int64_t scratch_needs = 0;
+  for (const Stream& stream : streams_) {
+    pool_needs += PoolNeeds(cpus.workers, *stream.data.dataset);
+    scratch_needs += ScratchNeeds(cpus.workers, *stream.data.dataset);
+  }
+  memory_ = std::make_unique<NodeMemory>(memory_limit_, pool_.get(), pool_needs, scratch_needs);
   pool_->Start();
   {
     MutexLock lock(&mutex_);
@@ -150,6 +175,7 @@ NodeServices Daemon::ServicesOf(const Stream& stream) {
   node.transform = stream.data.counted.get();
   node.pool = pool_.get();
   node.ledger = stream.ledger.get();
+  node.memory = memory_.get();
   node.make_rank = [](const RankRuntime::Options& options,
                       const RankRuntime::Dependencies& dependencies) {
     return RankRuntime::Create(options, dependencies);
@@ -310,6 +336,7 @@ v1::Status Daemon::CollectStatus() {
     status.set_records(streams_.front().data.dataset->size());
     AddStreams(&status);
     AddPool(&status);
+    *status.mutable_memory() = memory_->Status();
   }
   if (phase == Phase::kStarting) {
     v1::Indexing* const indexing = status.mutable_indexing();

@@ -14,6 +14,7 @@
 #include "server/daemon/config.h"
 #include "server/daemon/job_table.h"
 #include "server/daemon/node_data.h"
+#include "server/daemon/node_memory.h"
 #include "server/metrics/status_board.h"
 #include "server/pipeline/ledger.h"
 #include "server/preprocess/preprocess_pool.h"
@@ -34,7 +35,8 @@ namespace odb {
 // at a time; Drain may come while Load runs. The destructor must not.
 class Daemon {
  public:
-  // Errors: those of UnixListener::Listen (SocketExitCode), one sentence.
+  // Errors: those of UnixListener::Listen (SocketExitCode), InvalidArgument for a memory_limit that
+  // cannot be; one sentence.
   static absl::StatusOr<std::unique_ptr<Daemon>> Listen(const LoadedConfig& config,
                                                         const std::string& aligner_path,
                                                         Spawner* spawner);
@@ -43,7 +45,8 @@ class Daemon {
   Daemon& operator=(const Daemon&) = delete;
 
   absl::Status Serve();
-  // Reads data and tokenizer, then accepts sessions. Errors: those of OpenNodeData.
+  // Reads data and tokenizer, then accepts sessions. Errors: those of OpenNodeData, and
+  // ResourceExhausted if not even one rank may fit into memory.
   absl::Status Load();
 
   void Drain();
@@ -57,8 +60,8 @@ class Daemon {
  private:
   enum class Phase : uint8_t { kStarting, kAccepting, kDraining };
 
-  Daemon(const LoadedConfig& config, const std::string& aligner_path, Spawner* spawner,
-         std::unique_ptr<SocketServer> server);
+  Daemon(const LoadedConfig& config, const MemoryLimit& memory_limit,
+         const std::string& aligner_path, Spawner* spawner, std::unique_ptr<SocketServer> server);
   // One of the streams that are served.
   struct Stream {
     StreamConfig config;
@@ -75,6 +78,7 @@ class Daemon {
   void AddPool(v1::Status* status);
 
   const LoadedConfig config_;
+  const MemoryLimit memory_limit_;
   const std::string aligner_path_;
   Spawner* const spawner_;
 
@@ -82,6 +86,7 @@ class Daemon {
   ScanProgress scan_;
   std::vector<Stream> streams_;           // "train" first; constant once Load is done
   std::unique_ptr<PreprocessPool> pool_;  // of all streams; the same
+  std::unique_ptr<NodeMemory> memory_;    // the same
   RendezvousRegistry rendezvous_registry_;
   std::unique_ptr<JobTable> jobs_;
   std::unique_ptr<StatusBoard> board_;
@@ -94,7 +99,7 @@ class Daemon {
 
   Mutex mutex_;  // guards all below
   Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kStarting;
-  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // streams_ and pool_ are there
+  bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // streams_, pool_ and memory_ are there
   std::string rendezvous_address_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> rendezvous_server_ ABSL_GUARDED_BY(mutex_);
   // Of the status thread only: for the pool's rate.
@@ -103,6 +108,10 @@ class Daemon {
   double samples_per_s_ = 0;
   bool data_flows_ = false;
 };
+
+// Whether a job of one rank of each stream may fit into memory. Errors: ResourceExhausted, one
+// sentence.
+absl::Status CheckMemory(const MemoryLimit& limit, const std::vector<StreamData>& streams);
 
 // The process's exit code for an error of Daemon::Listen.
 int SocketExitCode(const absl::Status& status);

@@ -80,6 +80,24 @@ absl::StatusOr<TensorFormat> TensorFormatOf(const v1::Config& config) {
   return format;
 }
 
+absl::StatusOr<RankRuntime::Options> RankOptionsOf(const v1::Config& config, int32_t pad_token_id) {
+  RankRuntime::Options options;
+  options.plan = PlanOptionsOf(config);
+  options.carry_left_over = config.left_over() == "carry";
+  options.seed = config.seed();
+  options.window = config.window();
+  options.accumulation = config.accumulation();
+  options.loss_scale = LossScaleOf(config);
+  ASSIGN_OR_RETURN(options.tensors, TensorFormatOf(config));
+  options.tensors.pad_token_id = pad_token_id;
+  options.prefetch_steps = config.prefetch_steps();
+  options.prefetch_bytes = config.prefetch_bytes();
+  options.arena_bytes = config.arena_bytes();
+  options.sample_tokens_max =
+      config.max_length_policy() == "alone" ? 0 : EffectiveMaxLength(config);
+  return options;
+}
+
 absl::StatusOr<std::shared_ptr<JobRuntime>> JobRuntime::Start(const Options& options,
                                                               const NodeServices& node) {
   RETURN_IF_ERROR(CheckToken(options, *node.config));
@@ -90,8 +108,22 @@ absl::StatusOr<std::shared_ptr<JobRuntime>> JobRuntime::Start(const Options& opt
   views.sources_of_rank = SourcesOfRank(*node.config);
   ASSIGN_OR_RETURN(auto epoch_views, EpochViews::Create(views, *node.dataset));
   std::shared_ptr<JobRuntime> job(new JobRuntime(options, node, std::move(epoch_views)));
+  RETURN_IF_ERROR(job->AdmitMemory());
   RETURN_IF_ERROR(job->StartAlignment());
   return job;
+}
+
+absl::Status JobRuntime::AdmitMemory() {
+  if (node_.memory == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const RankRuntime::Options rank,
+                   RankOptionsOf(*node_.config, node_.pad_token_id));
+  const int32_t num_ranks = options_.shape.num_local_ranks();
+  return node_.memory->Admit(options_.job, NeedsOfJob(rank, num_ranks, *node_.dataset), num_ranks,
+                             options_.replaced);
+}
+
+void JobRuntime::ReleaseMemory() {
+  if (node_.memory != nullptr) node_.memory->Release(options_.job);
 }
 
 JobRuntime::JobRuntime(const Options& options, const NodeServices& node,
@@ -140,22 +172,9 @@ absl::Status JobRuntime::StartAlignment() {
 
 absl::StatusOr<RankRuntime::Options> JobRuntime::RankOptions(Rank rank) const {
   const v1::Config& config = *node_.config;
-  RankRuntime::Options options;
+  ASSIGN_OR_RETURN(RankRuntime::Options options, RankOptionsOf(config, node_.pad_token_id));
   options.rank = rank;
   options.replicas = options_.shape.replicas;
-  options.plan = PlanOptionsOf(config);
-  options.carry_left_over = config.left_over() == "carry";
-  options.seed = config.seed();
-  options.window = config.window();
-  options.accumulation = config.accumulation();
-  options.loss_scale = LossScaleOf(config);
-  ASSIGN_OR_RETURN(options.tensors, TensorFormatOf(config));
-  options.tensors.pad_token_id = node_.pad_token_id;
-  options.prefetch_steps = config.prefetch_steps();
-  options.prefetch_bytes = config.prefetch_bytes();
-  options.arena_bytes = config.arena_bytes();
-  options.sample_tokens_max =
-      config.max_length_policy() == "alone" ? 0 : EffectiveMaxLength(config);
   return options;
 }
 
@@ -181,6 +200,10 @@ absl::StatusOr<std::unique_ptr<RankRuntime>> JobRuntime::MakeRank(Rank rank) {
   }
   dependencies.ledger = node_.ledger;
   dependencies.coverage = &coverage_;
+  if (node_.memory != nullptr) {
+    dependencies.sample_memory = node_.memory->samples();
+    dependencies.arena_memory = node_.memory->arenas();
+  }
   dependencies.on_failed = [this](const absl::Status& status) { Fail(status); };
   dependencies.round_wait = [this] { return alignment_->Snapshot().waiting; };
   return node_.make_rank(options, dependencies);
@@ -361,6 +384,7 @@ void JobRuntime::Fail(const absl::Status& status) {
   // The other nodes first: they are the ones that wait.
   if (alignment_ != nullptr) alignment_->Fail(status);
   for (RankRuntime* runtime : runtimes) runtime->Fail(status);
+  ReleaseMemory();
 }
 
 absl::Status JobRuntime::failure() const {
@@ -397,6 +421,7 @@ void JobRuntime::Stop() {
   }
   for (RankRuntime* runtime : runtimes) runtime->Stop();
   if (alignment_ != nullptr) alignment_->Leave();
+  ReleaseMemory();
 }
 
 }  // namespace odb

@@ -44,9 +44,11 @@ class JobRuntime {
     std::string stream;
     JobShape shape;
     std::string rendezvous;  // host:port; with several nodes only
+    uint64_t replaced = 0;   // the incarnation that this one takes the place of; 0 = none
   };
 
-  // Errors: InvalidArgument, FailedPrecondition (no job token, ...): one sentence for the trainer.
+  // Errors: InvalidArgument, FailedPrecondition (no job token, ...), ResourceExhausted (memory):
+  // one sentence for the trainer.
   static absl::StatusOr<std::shared_ptr<JobRuntime>> Start(const Options& options,
                                                            const NodeServices& node);
   ~JobRuntime();
@@ -116,6 +118,8 @@ class JobRuntime {
   JobRuntime(const Options& options, const NodeServices& node, std::unique_ptr<EpochViews> views);
   absl::Status StartAlignment();
   absl::StatusOr<RankRuntime::Options> RankOptions(Rank rank) const;
+  absl::Status AdmitMemory();
+  void ReleaseMemory();
   absl::StatusOr<std::unique_ptr<RankRuntime>> MakeRank(Rank rank);
   RankRuntime* Find(Rank rank) const;
   std::optional<Rank> FindBehind(const v1::EpochEnd& end) const;
@@ -141,6 +145,9 @@ class JobRuntime {
   uint64_t failed_ticks_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+// All that the configuration says of a rank of any job, whose trainers are no replicas.
+absl::StatusOr<RankRuntime::Options> RankOptionsOf(const v1::Config& config, int32_t pad_token_id);
 
 // The plan's constants as the configuration has them.
 PlanOptions PlanOptionsOf(const v1::Config& config);

@@ -319,6 +319,7 @@ absl::StatusOr<uint64_t> JobTable::StartJob(const v1::OpenSessionRequest& reques
   options.rendezvous = RendezvousAddress(request, *node->config);
   // Over several nodes all incarnations share one name, so one has to end before the next begins.
   if (options.shape.multi_node()) RETURN_IF_ERROR(AwaitEnd(previous, cancelled));
+  options.replaced = previous;
   ASSIGN_OR_RETURN(std::shared_ptr<JobRuntime> runtime, JobRuntime::Start(options, *node));
   SPDLOG_INFO("job {} ({}): dp_size {}, replicas {}", options.job, options.job_key,
               options.shape.dp_size, options.shape.replicas);

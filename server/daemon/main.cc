@@ -66,6 +66,10 @@ int CheckEverything(const LoadedConfig& config) {
   if (!streams.ok()) return Complain(streams.status(), DataExitCode(streams.status()));
   const auto aligner = FindAligner(config.values);
   if (!aligner.ok()) return Complain(aligner.status(), kExitConfig);
+  const auto limit = NodeMemoryLimit(config.values);
+  if (!limit.ok()) return Complain(limit.status(), kExitConfig);
+  const absl::Status memory = CheckMemory(*limit, *streams);
+  if (!memory.ok()) return Complain(memory, kExitConfig);
   for (const StreamData& opened : *streams) {
     const v1::Config& values = opened.stream.config;
     const bool is_tokenized = values.format() == "tokenized" && values.tokenizer() == "bytes";

@@ -1,6 +1,7 @@
 #include "server/daemon/node_data.h"
 
 #include <sched.h>
+#include <spdlog/spdlog.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/os/control_group.h"
 #include "base/status_macros.h"
 #include "server/daemon/config.h"
 #include "server/daemon/config_tensors.h"
@@ -176,14 +178,32 @@ absl::StatusOr<std::vector<StreamData>> OpenStreams(const v1::Config& config,
 }
 
 int DataExitCode(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return kExitConfig;  // memory_limit
   return absl::IsPermissionDenied(status) ? kExitNoPermission : kExitDataError;
 }
 
-int32_t EffectiveWorkers(const v1::Config& config) {
-  if (config.workers() > 0) return config.workers();
+CpuShare EffectiveWorkers(const v1::Config& config) {
+  if (config.workers() > 0) return {config.workers(), "workers"};
   cpu_set_t cpus;
-  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) return 1;
-  return std::max(1, CPU_COUNT(&cpus));
+  const int in_mask = sched_getaffinity(0, sizeof cpus, &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
+  const ControlGroupLimits group = ReadControlGroups("");
+  CpuShare share = {UsableCpus(in_mask, group.cpu_millis), absl::StrCat(in_mask, " CPUs")};
+  if (group.cpu_millis > 0) {
+    absl::StrAppend(&share.origin, ", of which ", group.cpu_file, " allows ",
+                    static_cast<double>(group.cpu_millis) / 1000);
+  }
+  return share;
+}
+
+absl::StatusOr<MemoryLimit> NodeMemoryLimit(const v1::Config& config) {
+  const ControlGroupLimits group = ReadControlGroups("");
+  ASSIGN_OR_RETURN(MemoryLimit limit,
+                   ChooseMemoryLimit(config.memory_limit(), group, ReadMachineMemory("")));
+  if (limit.is_kept() && group.memory_bytes > 0 && group.memory_left < limit.bytes) {
+    SPDLOG_WARN("{}, but only {} of the control group are free: others use the rest ({})",
+                limit.Describe(), DescribeBytes(group.memory_left), group.memory_file);
+  }
+  return limit;
 }
 
 absl::StatusOr<std::string> FindAligner(const v1::Config& config) {

@@ -10,6 +10,7 @@
 #include "server/daemon/config_digest.h"
 #include "server/daemon/config_streams.h"
 #include "server/daemon/counting_transform.h"
+#include "server/daemon/memory_needs.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
 #include "server/sources/dataset.h"
@@ -50,8 +51,17 @@ absl::StatusOr<std::vector<StreamData>> OpenStreams(const v1::Config& config,
 // The process's exit code for an error of OpenNodeData.
 int DataExitCode(const absl::Status& status);
 
-// Preprocessing threads: as configured, or the CPUs that this process may use.
-int32_t EffectiveWorkers(const v1::Config& config);
+// Preprocessing threads, and why so many.
+struct CpuShare {
+  int32_t workers = 1;
+  std::string origin;  // "workers", "16 CPUs, of which /sys/fs/cgroup/a/cpu.max allows 2.5"
+};
+
+// As configured, or the CPUs that affinity and the control groups' quota leave this process.
+CpuShare EffectiveWorkers(const v1::Config& config);
+
+// memory_limit, or what the control groups or the machine have. Errors: of ChooseMemoryLimit.
+absl::StatusOr<MemoryLimit> NodeMemoryLimit(const v1::Config& config);
 
 // The odb-aligner to start: as configured, or the one beside this executable, or where Bazel built
 // it. Errors: FailedPrecondition.

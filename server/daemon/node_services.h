@@ -10,6 +10,7 @@
 #include "server/daemon/config_digest.h"
 #include "server/daemon/config_streams.h"
 #include "server/daemon/job_alignment.h"
+#include "server/daemon/node_memory.h"
 #include "server/delivery/rank_runtime.h"
 
 namespace odb {
@@ -30,6 +31,7 @@ struct NodeServices {
   const Transform* transform = nullptr;
   PreprocessPool* pool = nullptr;
   Ledger* ledger = nullptr;
+  NodeMemory* memory = nullptr;  // null: nothing is limited, in tests
 
   // RankRuntime::Create and JobAlignment::Start with the daemon's registries, or fakes.
   std::function<absl::StatusOr<std::unique_ptr<RankRuntime>>(const RankRuntime::Options&,

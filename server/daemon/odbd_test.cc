@@ -94,15 +94,15 @@ class Trainer {
   explicit Trainer(const std::string& socket)
       : socket_(socket), stub_(v1::TrainerService::NewStub(Channel(socket))) {}
 
-  absl::Status Open(const std::string& run_id = "run") {
+  absl::Status Open(const std::string& run_id = "run", int32_t world_size = 1) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(Soon()));
     v1::OpenSessionRequest request;
     request.set_wire_version(1);
     request.mutable_job()->set_run_id(run_id);
-    request.set_world_size(1);
-    request.set_local_world_size(1);
-    request.set_dp_size(1);
+    request.set_world_size(world_size);
+    request.set_local_world_size(world_size);
+    request.set_dp_size(world_size);
     request.set_replicas(1);
     request.set_pid(getpid());
     request.set_start_time(static_cast<int64_t>(*ProcessStartTime(getpid())));
@@ -431,6 +431,46 @@ TEST_CASE("odbd: --check-config opens the data of every stream", "[odbd]") {
   CHECK(ended->code == kExitOk);
   CHECK(absl::StrContains(odbd->log(), "OK: 301 records in data.jsonl, tokenizer bytes with"));
   CHECK(absl::StrContains(odbd->log(), "stream eval: 301 records in data.jsonl, tokenizer bytes"));
+}
+
+TEST_CASE("odbd: a memory_limit that cannot hold one rank, or cannot be kept, is refused with 78",
+          "[odbd]") {
+  Fixture f;
+  const auto [flag, text] = GENERATE(
+      std::pair<std::string, std::string>{"--memory-limit=1MiB", "a job of one rank may need "},
+      std::pair<std::string, std::string>{"--memory-limit=1000000GiB", ", but the "});
+  const auto odbd = f.Start({flag});
+  const auto ended = odbd->process()->Wait(Soon());
+  REQUIRE(ended.ok());
+  CHECK(ended->code == kExitConfig);
+  INFO(odbd->log());
+  CHECK(absl::StrContains(odbd->log(), "memory_limit is "));
+  CHECK(absl::StrContains(odbd->log(), text));
+  CHECK(access(odbd->socket().c_str(), F_OK) != 0);
+}
+
+TEST_CASE("odbd: memory is in the status, and a job that may not fit is refused by its parts",
+          "[odbd]") {
+  Fixture f;
+  // One rank fits: 15 x 2048 x 24 bytes of arena, some 3 MB of windows. 64 do not.
+  const auto odbd = f.StartReady({"--window=32", "--token-budget=2048", "--memory-limit=20MiB"});
+  Trainer large(odbd->socket());
+  const absl::Status refused = large.Open("large", /*world_size=*/64);
+  CHECK_THAT(refused, HasCode(absl::StatusCode::kResourceExhausted));
+  CHECK_THAT(refused, HasMessage("64 ranks may need "));
+  CHECK_THAT(refused, HasMessage("and memory_limit is 20.0 MiB: lower prefetch_steps"));
+
+  Trainer trainer(odbd->socket());
+  const absl::Status opened = trainer.Open();
+  INFO(opened << "\n" << odbd->log());
+  REQUIRE(opened.ok());
+  CHECK(WaitUntil(
+      [&] {
+        const v1::MemoryStatus memory = StatusOf(odbd->socket()).memory();
+        return memory.limit() == 20 << 20 && memory.limit_origin() == "memory_limit" &&
+               memory.arenas() == static_cast<int64_t>(trainer.session().arena_bytes());
+      },
+      Soon()));
 }
 
 }  // namespace

@@ -60,6 +60,13 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
                      ", which one step at token_budget ", options.plan.budget, " needs, got ",
                      options.arena_bytes));
   }
+  return stand_in_bytes + ReservedArena(options, dataset);
+}
+
+int64_t ReservedArena(const RankRuntime::Options& options, const Dataset& dataset) {
+  if (options.arena_bytes > 0) return options.arena_bytes;
+  const int64_t step_bytes = TokenBytesMax(options.plan.budget, options.tensors);
+  // A longer one is a clear error when it comes.
   const int64_t longest_sample = options.sample_tokens_max > 0
                                      ? options.sample_tokens_max
                                      : LongestRecord(dataset) + kTemplateTokensMax;
@@ -73,7 +80,7 @@ absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Da
   if (limits.bytes > 0) {
     room = std::min(room, ArenaRoom(limits, std::max(step_bytes, alone_bytes) + row_bytes));
   }
-  return stand_in_bytes + room;
+  return room;
 }
 
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in) {

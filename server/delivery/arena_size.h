@@ -11,10 +11,6 @@
 
 namespace odb {
 
-// What a template may add to the text of a record whose bytes are otherwise an upper bound of its
-// tokens. A longer sample is a clear error when it comes.
-constexpr int64_t kTemplateTokensMax = 4096;
-
 // Bytes of the longest record that is read. O(records).
 int64_t LongestRecord(const Dataset& dataset);
 
@@ -36,6 +32,9 @@ StepLayout StandInLayout(const Sample& stand_in, const RankRuntime::Options& opt
 // InvalidArgument if arena_bytes cannot hold the stand-in and one step at the budget.
 absl::StatusOr<int64_t> ArenaBytes(const RankRuntime::Options& options, const Dataset& dataset,
                                    const Sample& stand_in);
+
+// What of it is there before the stand-in is known, which is short.
+int64_t ReservedArena(const RankRuntime::Options& options, const Dataset& dataset);
 
 // What is worth touching in advance: a computed arena is larger than what is normally in use.
 int64_t PretouchBytes(const RankRuntime::Options& options, const StepLayout& stand_in);

@@ -46,6 +46,7 @@ RankPipeline::Dependencies PipelineDependencies(const RankRuntime::Dependencies&
   pipeline.node_of_rank = deps.node_of_rank;
   pipeline.ledger = deps.ledger;
   pipeline.coverage = deps.coverage;
+  pipeline.sample_memory = deps.sample_memory;
   pipeline.output = output;
   pipeline.on_failed = std::move(failed);
   return pipeline;
@@ -92,6 +93,7 @@ RankRuntimeImpl::RankRuntimeImpl(const Options& options, const Dependencies& dep
       deps_(dependencies),
       prefetch_(PrefetchLimitsOf(options)),
       arena_(std::move(arena)),
+      arena_charge_(dependencies.arena_memory, arena_->bytes()),
       builder_(BuilderOptions(options, dependencies.views->world_size())),
       planned_(
           "planned steps",

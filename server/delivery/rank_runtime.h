@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/byte_meter.h"
 #include "base/ids.h"
 #include "batching/loss_scale.h"
 #include "batching/plan.h"
@@ -73,6 +74,10 @@ class RankRuntime {
     std::function<std::vector<int>()> node_of_rank;
     Ledger* ledger = nullptr;
     CoverageTracker* coverage = nullptr;
+    // Of this node, for status and limits: samples that are in no step yet, shared memory. Null:
+    // not counted.
+    ByteMeter* sample_memory = nullptr;
+    ByteMeter* arena_memory = nullptr;
     // This rank cannot go on (its own error, or the exchange's): the job must be told.
     std::function<void(const absl::Status&)> on_failed;
     // What a round waits for, for Waiting updates ("round 812 waits for rank 3: pool starved (4.1

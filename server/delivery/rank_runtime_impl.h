@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/byte_meter.h"
 #include "base/os/mutex.h"
 #include "base/os/thread.h"
 #include "server/delivery/arena.h"
@@ -97,6 +98,7 @@ class RankRuntimeImpl final : public RankRuntime {
   const Dependencies deps_;
   const PrefetchLimits prefetch_;
   const std::unique_ptr<Arena> arena_;
+  const ByteCharge arena_charge_;
   const StepBuilder builder_;
   StepLayout stand_in_layout_;  // at the start of the arena
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/byte_meter.h"
 #include "server/delivery/rank_world.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/wait_until.h"
@@ -138,6 +139,55 @@ TEST_CASE("RankRuntime: with prefetch_bytes the arena is smaller, and holds what
   const int64_t by_bytes = RankWorld(options).runtime(0)->arena_bytes();
   // 15 steps, or 2 + 7 of them; the stand-in is the same.
   CHECK(by_steps - by_bytes == 6 * step);
+}
+
+TEST_CASE("RankRuntime: samples count until their step is written, arenas while they are there",
+          "[delivery]") {
+  ByteMeter samples;
+  ByteMeter arenas;
+  {
+    RankWorld::Options options = SmallWorld(2);
+    options.sample_memory = &samples;
+    options.arena_memory = &arenas;
+    options.node_of_rank = {0, 0};  // neighbours take each other's samples
+    RankWorld world(options);
+    CHECK(arenas.bytes() == world.runtime(0)->arena_bytes() + world.runtime(1)->arena_bytes());
+    std::vector<int64_t> seen(2);
+    const auto results = world.Run([&](FakeTrainer* trainer, Rank rank) {
+      absl::Status status = trainer->Start(Epoch(0));
+      while (status.ok()) {
+        const auto step = trainer->Next();
+        status = step.status();
+        if (!step.ok() || !step->has_value()) break;
+        int64_t& most = seen[static_cast<size_t>(rank.value())];
+        most = std::max(most, samples.bytes());
+      }
+      return status;
+    });
+    for (const absl::Status& status : results) CHECK(status.ok());
+    // 32 samples of each rank, of up to 400 tokens with their labels, and what is planned.
+    CHECK(std::max(seen[0], seen[1]) > 10'000);
+    CHECK(std::max(seen[0], seen[1]) < 1'000'000);
+    // The last step is written, and the next epoch has not begun.
+    CHECK(WaitUntil([&] { return samples.bytes() == 0; }, absl::Now() + absl::Seconds(60)));
+  }
+  CHECK(arenas.bytes() == 0);
+}
+
+TEST_CASE("RankRuntime: a window that does not fit into its memory ends the job with one error",
+          "[delivery]") {
+  ByteMeter samples;
+  samples.SetLimit(5000);
+  RankWorld::Options options = SmallWorld(1);
+  options.sample_memory = &samples;
+  RankWorld world(options);
+
+  const auto results =
+      world.Run([](FakeTrainer* trainer, Rank) { return trainer->RunEpoch(Epoch(0)); });
+
+  CHECK_THAT(results[0], HasCode(absl::StatusCode::kResourceExhausted));
+  CHECK_THAT(results[0], HasMessage("bytes, and memory_limit leaves them 5000: lower window or "
+                                    "max_steps_per_round, or raise memory_limit"));
 }
 
 TEST_CASE("RankRuntime: what a trainer waited is in the status, of its running iteration",

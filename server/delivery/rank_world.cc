@@ -205,6 +205,8 @@ RankWorld::RankWorld(const Options& options) : options_(options) {
     }
     deps.ledger = ledger_.get();
     deps.coverage = coverage_.get();
+    deps.sample_memory = options.sample_memory;
+    deps.arena_memory = options.arena_memory;
     auto runtime = RankRuntime::Create(rank_options, deps);
     create_status_ = runtime.status();
     if (!runtime.ok()) return;

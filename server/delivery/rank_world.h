@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/byte_meter.h"
 #include "base/ids.h"
 #include "base/os/memfd.h"
 #include "proto/odb/v1/trainer.pb.h"
@@ -89,6 +90,8 @@ class RankWorld {
     // scope: rank.
     std::vector<int> node_of_rank;
     RankRuntime::Options rank;  // `rank` in it is filled in
+    ByteMeter* sample_memory = nullptr;
+    ByteMeter* arena_memory = nullptr;
   };
 
   explicit RankWorld(const Options& options);

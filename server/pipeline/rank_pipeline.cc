@@ -165,8 +165,8 @@ void RankPipeline::OpenIteration(const TrainerMailbox::Iteration& started) {
     carried_.clear();
   }
   deps_.coverage->Begin(started.iterator, started.epoch, options_.rank, reader.num_records);
-  iteration_.reader =
-      std::make_unique<ViewReader>(reader, deps_.pool, deps_.ledger, deps_.coverage);
+  iteration_.reader = std::make_unique<ViewReader>(reader, deps_.pool, deps_.ledger, deps_.coverage,
+                                                   deps_.sample_memory);
   {
     MutexLock lock(&mutex_);
     snapshot_.epoch = started.epoch;

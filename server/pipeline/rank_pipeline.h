@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/byte_meter.h"
 #include "base/ids.h"
 #include "base/os/mutex.h"
 #include "base/os/thread.h"
@@ -64,6 +65,7 @@ class RankPipeline {
     std::function<std::vector<int>()> node_of_rank;
     Ledger* ledger = nullptr;
     CoverageTracker* coverage = nullptr;
+    ByteMeter* sample_memory = nullptr;  // of this node; null: not counted
     BoundedQueue<PipelineOutput>* output = nullptr;
     std::function<void(const absl::Status&)> on_failed;
   };

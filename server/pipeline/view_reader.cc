@@ -3,6 +3,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
 
@@ -24,10 +25,11 @@ FeedOptions FeedOptionsOf(const ViewReader::Options& options) {
 }  // namespace
 
 ViewReader::ViewReader(const Options& options, PreprocessPool* pool, Ledger* ledger,
-                       CoverageTracker* coverage)
+                       CoverageTracker* coverage, ByteMeter* memory)
     : options_(options),
       ledger_(ledger),
       coverage_(coverage),
+      memory_(memory),
       feed_(pool->OpenFeed(FeedOptionsOf(options))) {}
 
 absl::Status ViewReader::Fill(Window* window, absl::Time deadline) {
@@ -54,11 +56,16 @@ absl::Status ViewReader::Take(SampleResult result, Window* window) {
   sample.sample = std::get<Sample>(std::move(result));
   sample.record = record;
   sample.id_hash = HashSampleId(sample.sample.id);
+  sample.charge = ByteCharge(memory_, SampleBytes(sample.sample));
   INVARIANT(sample.sample.length() > 0, "a sample without tokens came out of preprocessing");
   ledger_->Read();
   coverage_->Read(options_.iterator, options_.rank, sample.sample.length());
   window->Add(std::move(sample));
-  return absl::OkStatus();
+  if (memory_ == nullptr || !memory_->is_over()) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the samples in the windows and planned steps of this node take ",
+                   memory_->bytes(), " bytes, and memory_limit leaves them ", memory_->limit(),
+                   ": lower window or max_steps_per_round, or raise memory_limit"));
 }
 
 }  // namespace odb

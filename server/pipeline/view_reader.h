@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/byte_meter.h"
 #include "base/ids.h"
 #include "server/pipeline/coverage.h"
 #include "server/pipeline/ledger.h"
@@ -34,12 +35,15 @@ class ViewReader {
     int32_t samples_ahead = 64;  // preprocessed ahead of the window, at most
   };
 
+  // `memory`, which may be null, counts the samples that came, and says how many bytes of them
+  // there may be.
   ViewReader(const Options& options, PreprocessPool* pool, Ledger* ledger,
-             CoverageTracker* coverage);
+             CoverageTracker* coverage, ByteMeter* memory);
 
   // OK: the window is full, or the view is at its end.
   //   DeadlineExceeded  neither yet; what came so far is in the window
   //   DataLoss          too many records are bad (Ledger::CheckBadShare)
+  //   ResourceExhausted the samples of this node do not fit into the memory that they may have
   //   Cancelled         the pool is gone
   absl::Status Fill(Window* window, absl::Time deadline);
 
@@ -55,6 +59,7 @@ class ViewReader {
   const Options options_;
   Ledger* const ledger_;
   CoverageTracker* const coverage_;
+  ByteMeter* const memory_;
   const std::unique_ptr<OrderedFeed> feed_;
   bool at_end_ = false;
   int64_t dropped_ = 0;

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/byte_meter.h"
 #include "batching/offer.h"
 #include "server/preprocess/sample.h"
 
@@ -14,6 +15,7 @@ struct WindowSample {
   int64_t record = 0;  // index into the dataset
   int32_t waited_rounds = 0;
   uint64_t id_hash = 0;
+  ByteCharge charge;  // of SampleBytes, until no window, plan or step at work holds it
 
   SampleShape shape() const;
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -38,6 +39,7 @@ struct FeedState {
   bool closed = false;
   int64_t begun = 0;
   int64_t ready = 0;
+  int64_t ready_bytes = 0;
   int64_t delivered = 0;
   // Ring over the positions [delivered, delivered + max_in_flight): the reorder buffer.
   std::vector<std::optional<SampleResult>> slots;
@@ -49,7 +51,13 @@ struct Task {
   std::shared_ptr<FeedState> feed;
   int64_t position = 0;
   int64_t record = 0;
+  int64_t bytes = 0;  // that it may take, at most
 };
+
+int64_t ResultBytes(const SampleResult& result) {
+  const auto* const sample = std::get_if<Sample>(&result);
+  return sample == nullptr ? 0 : SampleBytes(*sample);
+}
 
 }  // namespace
 
@@ -70,6 +78,7 @@ class PreprocessPool::Core {
     std::vector<std::optional<SampleResult>> dropped;  // freed outside the lock
     MutexLock lock(&mutex_);
     feed->closed = true;
+    Freed(std::exchange(feed->ready_bytes, 0));
     dropped.swap(feed->slots);
     feeds_.erase(std::remove(feeds_.begin(), feeds_.end(), feed), feeds_.end());
     feed->next_ready.NotifyAll();
@@ -90,6 +99,9 @@ class PreprocessPool::Core {
     feed->Slot(feed->delivered).reset();
     ++feed->delivered;
     --feed->ready;
+    const int64_t bytes = ResultBytes(*result);
+    feed->ready_bytes -= bytes;
+    Freed(bytes);
     if (feed->HasRoom()) work_ready_.NotifyOne();
     return result;
   }
@@ -97,6 +109,17 @@ class PreprocessPool::Core {
   FeedStats Stats(const FeedState& feed) {
     MutexLock lock(&mutex_);
     return FeedStats{feed.begun, feed.ready, feed.delivered, feed.total};
+  }
+
+  void LimitBytes(int64_t bytes) {
+    MutexLock lock(&mutex_);
+    bytes_max_ = bytes;
+    work_ready_.NotifyAll();
+  }
+
+  int64_t bytes() {
+    MutexLock lock(&mutex_);
+    return bytes_;
   }
 
   void Stop() {
@@ -118,6 +141,7 @@ class PreprocessPool::Core {
       const Transform* transform = feed.transform != nullptr ? feed.transform : transform_;
       SampleResult result =
           Preprocess(*dataset, *transform, task->record, feed.seed, feed.epoch, &buffer);
+      if (auto* const sample = std::get_if<Sample>(&result)) DropReserve(sample);
       Deliver(*task, std::move(result));
       // A giant among the records must not be kept by every thread for ever.
       if (buffer.capacity() > kBufferKept) std::string().swap(buffer);
@@ -134,9 +158,15 @@ class PreprocessPool::Core {
         const size_t at = (next_feed_ + i) % feeds_.size();
         const std::shared_ptr<FeedState>& feed = feeds_[at];
         if (!feed->HasRoom()) continue;
+        const int64_t record = feed->RecordAt(feed->begun);
+        const int64_t bytes = TaskBytes(*feed, record);
+        // A feed that waits for its next sample gets it whatever others hold, or nobody might go
+        // on.
+        const bool is_next = feed->begun == feed->delivered;
+        if (bytes_max_ > 0 && bytes_ + bytes > bytes_max_ && !is_next) continue;
         next_feed_ = at + 1;
-        const int64_t position = feed->begun++;
-        return Task{feed, position, feed->RecordAt(position)};
+        bytes_ += bytes;
+        return Task{feed, feed->begun++, record, bytes};
       }
       work_ready_.Wait(&mutex_);
     }
@@ -144,17 +174,36 @@ class PreprocessPool::Core {
   }
 
   void Deliver(const Task& task, SampleResult result) {
+    const int64_t bytes = ResultBytes(result);
     MutexLock lock(&mutex_);
     FeedState& feed = *task.feed;
+    Freed(task.bytes);
     if (feed.closed) return;
+    bytes_ += bytes;
+    feed.ready_bytes += bytes;
     feed.Slot(task.position) = std::move(result);
     ++feed.ready;
     if (task.position == feed.delivered) feed.next_ready.NotifyAll();
   }
 
+  // The record as it is read, and its sample.
+  int64_t TaskBytes(const FeedState& feed, int64_t record) const {
+    const Dataset* const own = feed.options.dataset;
+    const Dataset& dataset = own != nullptr ? *own : *dataset_;
+    const int64_t bytes = std::min(dataset.ref(record).bytes, dataset.options().max_record_bytes);
+    return bytes + SampleBytesMax(bytes);
+  }
+
+  void Freed(int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    bytes_ -= bytes;
+    if (bytes_max_ > 0 && bytes > 0) work_ready_.NotifyAll();
+  }
+
   const Dataset* const dataset_;
   const Transform* const transform_;
-  Mutex mutex_;  // guards all below, and every FeedState
+  Mutex mutex_;                                    // guards all below, and every FeedState
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;      // within the pool
+  int64_t bytes_max_ ABSL_GUARDED_BY(mutex_) = 0;  // 0 = no limit
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<FeedState>> feeds_ ABSL_GUARDED_BY(mutex_);
   size_t next_feed_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -200,6 +249,10 @@ void PreprocessPool::Start() {
     });
   }
 }
+
+void PreprocessPool::LimitBytes(int64_t bytes) { core_->LimitBytes(bytes); }
+
+int64_t PreprocessPool::bytes() const { return core_->bytes(); }
 
 std::unique_ptr<OrderedFeed> PreprocessPool::OpenFeed(FeedOptions options) {
   INVARIANT(options.max_in_flight >= 1, "max_in_flight must be >= 1");

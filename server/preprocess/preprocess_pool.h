@@ -82,6 +82,13 @@ class PreprocessPool {
 
   void Start();  // once
 
+  // How many bytes may be within the pool: records that are at work, with the most that their
+  // samples can take, and samples that wait to be handed out. Beyond it no sample is begun, but for
+  // the next one that a feed has to hand out; 0 (at first) = no limit. It moves the time at which
+  // samples are made, never what they are. Any time.
+  void LimitBytes(int64_t bytes);
+  int64_t bytes() const;  // within the pool, counted so
+
   // May be called before Start. `options.max_in_flight` must be >= 1, every record in the dataset.
   std::unique_ptr<OrderedFeed> OpenFeed(FeedOptions options);
 

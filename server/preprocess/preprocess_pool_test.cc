@@ -1,5 +1,6 @@
 #include "server/preprocess/preprocess_pool.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <string>
 #include <thread>
@@ -12,6 +13,7 @@
 #include "base/os/mutex.h"
 #include "server/sources/scratch_file.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -130,6 +132,80 @@ TEST_CASE("PreprocessPool: 1 and 8 threads give the same results in view order",
   CHECK(runs[0][1] == "n.jsonl:8 (byte 14) transform_error: 7");
   CHECK(runs[0][2].find("14:") == 0);
   for (const auto& run : runs) CHECK(run == runs[0]);
+}
+
+TEST_CASE("PreprocessPool: a limit of bytes stops reading ahead, and changes no result",
+          "[preprocess][threads]") {
+  const ScratchFile file("n.jsonl", Numbers(300));
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  FeedOptions options;
+  options.records = Range(0, 300);
+  std::vector<std::vector<std::string>> runs;
+  // None; not even one sample; about three of those that are at work.
+  for (const int64_t limit : {int64_t{0}, int64_t{1}, 3 * SampleBytesMax(10)}) {
+    PreprocessPool pool({4}, dataset.get(), &transform);
+    pool.LimitBytes(limit);
+    pool.Start();
+    const auto feed = pool.OpenFeed(options);
+    std::vector<std::string> run;
+    int64_t ahead = 0;
+    int64_t bytes = 0;
+    while (true) {
+      const FeedStats stats = feed->stats();
+      ahead = std::max(ahead, stats.begun - stats.delivered);
+      bytes = std::max(bytes, pool.bytes());
+      const auto next = feed->Next(Soon());
+      REQUIRE(next.ok());
+      if (!next->has_value()) break;
+      const auto* sample = std::get_if<Sample>(&**next);
+      run.push_back(sample == nullptr ? "bad" : absl::StrCat(sample->input_ids[0]));
+    }
+    runs.push_back(std::move(run));
+    if (limit == 1) CHECK(ahead <= 1);
+    if (limit > 1) CHECK(bytes <= limit);
+    CHECK(pool.bytes() == 0);
+  }
+  REQUIRE(runs[0].size() == 300);
+  for (const auto& run : runs) CHECK(run == runs[0]);
+}
+
+TEST_CASE("PreprocessPool: a feed that nobody reads takes no memory that another one waits for",
+          "[preprocess][threads]") {
+  const ScratchFile file("n.jsonl", Numbers(300));
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  PreprocessPool pool({2}, dataset.get(), &transform);
+  pool.LimitBytes(1);
+  pool.Start();
+  FeedOptions options;
+  options.records = Range(0, 300);
+  const auto ignored = pool.OpenFeed(options);
+
+  CHECK(Drain(pool.OpenFeed(options).get()).size() == 300);
+
+  CHECK(ignored->stats().begun <= 1);
+  CHECK(Drain(ignored.get()).size() == 300);
+}
+
+TEST_CASE("PreprocessPool: what a closed feed held is free again", "[preprocess][threads]") {
+  const ScratchFile file("n.jsonl", Numbers(100));
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  PreprocessPool pool({2}, dataset.get(), &transform);
+  pool.Start();
+  transform.HoldFrom(50);
+  FeedOptions options;
+  options.records = Range(0, 100);
+  auto feed = pool.OpenFeed(options);
+  REQUIRE(transform.WaitUntilBegun(45));  // of 50, those that end in 7 left out
+  CHECK(pool.bytes() > 0);
+
+  feed.reset();
+  transform.HoldFrom(1 << 30);
+
+  // Threads that were at work give back what they took when they are done.
+  CHECK(WaitUntil([&] { return pool.bytes() == 0; }, Soon()));
 }
 
 TEST_CASE("PreprocessPool: the sample's seed depends on seed, epoch and record",

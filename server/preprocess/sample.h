@@ -73,6 +73,40 @@ struct Sample {
 // What preprocessing makes of one record: errors are values.
 using SampleResult = std::variant<Sample, QuarantineEntry>;
 
+// What the tokens, labels and tensors of a sample take; its fixed part is not counted.
+inline int64_t SampleBytes(const Sample& sample) {
+  int64_t bytes = static_cast<int64_t>(sample.input_ids.capacity() + sample.labels.capacity()) *
+                  static_cast<int64_t>(sizeof(int32_t));
+  for (const NamedTensor& tensor : sample.extras) {
+    bytes += static_cast<int64_t>(tensor.bytes.capacity());
+  }
+  return bytes;
+}
+
+// What a template may add to the text of a record, whose bytes are otherwise an upper bound of its
+// tokens.
+constexpr int64_t kTemplateTokensMax = 4096;
+
+// A token and its label, and as much again that their vectors may keep in reserve.
+constexpr int64_t kSampleBytesPerToken = 2 * 2 * static_cast<int64_t>(sizeof(int32_t));
+
+// An upper bound of SampleBytes for a record of so many bytes, once DropReserve was called: at most
+// one token a byte, or for two bytes one number of a tensor, of at most 8 bytes and with as much in
+// reserve.
+constexpr int64_t SampleBytesMax(int64_t record_bytes) {
+  return (record_bytes + kTemplateTokensMax) * kSampleBytesPerToken;
+}
+
+// Gives back what truncation left unused. (A vector that only grew keeps less.)
+inline void DropReserve(Sample* sample) {
+  for (std::vector<int32_t>* tokens : {&sample->input_ids, &sample->labels}) {
+    if (tokens->capacity() > 2 * tokens->size()) tokens->shrink_to_fit();
+  }
+  for (NamedTensor& tensor : sample->extras) {
+    if (tensor.bytes.capacity() > 2 * tensor.bytes.size()) tensor.bytes.shrink_to_fit();
+  }
+}
+
 // The number of labels that count in the loss.
 inline int32_t CountLossTokens(const std::vector<int32_t>& labels, LabelShift shift) {
   int32_t count = 0;

@@ -78,6 +78,7 @@ TEST_CASE("C API: the largest steps can be tried before the first one", "[client
   CHECK(static_cast<const int64_t*>(tensor.data)[7] == 3);
   CHECK(odb_step_is_stand_in(probe) == 0);
   CHECK(odb_step_sample_ids(probe, nullptr, 0) == 0);
+  odb_step_release(probe);
   CHECK(odb_client_probe(client, -1, &probe) == ODB_OUT_OF_RANGE);
   CHECK(odb_client_probe(client, 1, &probe) == ODB_END);
   CHECK(probe == nullptr);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "base/hash.h"
 #include "base/status_macros.h"
 #include "server/preprocess/sentencepiece_model.pb.h"
+#include "server/preprocess/tokenizer_file_error.h"
 
 namespace odb {
 namespace {
@@ -26,22 +26,10 @@ enum ModelType { kUnigram = 1, kBpe = 2 };
 constexpr int64_t kFileBytesMax = int64_t{256} << 20;  // the largest in use have 15 MB
 constexpr char kSpace[] = "\xe2\x96\x81";              // U+2581, as pieces write a space
 
-absl::Status FileError(const std::string& path, int error) {
-  if (error == ENOENT || error == ENOTDIR) {
-    return absl::NotFoundError(absl::StrCat("tokenizer file ", path, " does not exist"));
-  }
-  if (error == EACCES) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("tokenizer file ", path, " cannot be read: permission denied"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("tokenizer file ", path, " cannot be read: ", strerror(error)));
-}
-
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return FileError(path, errno);
+  if (!file) return TokenizerFileError(path, errno);
   const auto size = static_cast<int64_t>(file.tellg());
   if (size > kFileBytesMax) {
     return absl::InvalidArgumentError(absl::StrCat("tokenizer file ", path, " has ", size,
@@ -50,7 +38,7 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::string bytes(static_cast<size_t>(std::max<int64_t>(size, 0)), '\0');
   file.seekg(0);
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  if (!file) return FileError(path, errno != 0 ? errno : EIO);
+  if (!file) return TokenizerFileError(path, errno != 0 ? errno : EIO);
   return bytes;
 }
 

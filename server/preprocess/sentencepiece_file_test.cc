@@ -1,11 +1,15 @@
 #include "server/preprocess/sentencepiece_file.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
 
+#include "base/os/temp_directory.h"
 #include "server/preprocess/text_cutter.h"
 #include "server/preprocess/tokenizer_file.h"
 #include "server/sources/scratch_file.h"
@@ -116,6 +120,21 @@ TEST_CASE("TextCutter: a text is cut where no piece goes across", "[tokenizer]")
   CHECK(cutter.FirstPart("") == 0);
   // Of a character that no piece has, the bytes stay together.
   CHECK(cutter.FirstPart("\xe4\xbd\xa0\xe5\xa5\xbd") == 3);
+}
+
+TEST_CASE("LoadTokenizerFile: what is no regular file is refused, and not waited for",
+          "[tokenizer]") {
+  for (const char* const name : {"a.model", "a.json", "a"}) {
+    const TempDirectory folder = TempDirectory::Create("/tmp", "odb").value();
+    const std::string path = folder.path() + "/" + name;
+    REQUIRE(mkdir(path.c_str(), 0700) == 0);
+    CHECK(LoadTokenizerFile(path).status() ==
+          absl::InvalidArgumentError("tokenizer file " + path + " is a directory"));
+    REQUIRE(rmdir(path.c_str()) == 0);
+    REQUIRE(mkfifo(path.c_str(), 0600) == 0);
+    CHECK(LoadTokenizerFile(path).status() ==
+          absl::InvalidArgumentError("tokenizer file " + path + " is no regular file"));
+  }
 }
 
 TEST_CASE("LoadTokenizerFile: the name decides, and without one the content", "[tokenizer]") {

@@ -10,7 +10,7 @@ namespace odb {
 
 // The tokenizer of a file: a name that ends in .model is a SentencePiece model's, one that ends in
 // .json a tokenizer.json's; of any other name the content decides (JSON begins with a brace).
-// Errors: those of LoadSentencePieceTokenizer and LoadBpeTokenizer.
+// Errors: those of LoadSentencePieceTokenizer, LoadBpeTokenizer and CheckTokenizerFile.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizerFile(const std::string& path);
 
 }  // namespace odb

@@ -3,12 +3,12 @@
 #include <simdjson.h>
 
 #include <cerrno>
-#include <cstring>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "server/preprocess/byte_alphabet.h"
+#include "server/preprocess/tokenizer_file_error.h"
 
 namespace odb {
 namespace {
@@ -209,15 +209,7 @@ absl::Status FileError(const std::string& path, simdjson::error_code error, int 
     return absl::InvalidArgumentError(
         absl::StrCat("tokenizer file ", path, " is not JSON: ", simdjson::error_message(error)));
   }
-  if (system_error == ENOENT || system_error == ENOTDIR) {
-    return absl::NotFoundError(absl::StrCat("tokenizer file ", path, " does not exist"));
-  }
-  if (system_error == EACCES) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("tokenizer file ", path, " cannot be read: permission denied"));
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("tokenizer file ", path, " cannot be read: ", strerror(system_error)));
+  return TokenizerFileError(path, system_error);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/secret.h"
 
 namespace odb {
 namespace {
@@ -71,7 +72,7 @@ absl::Status Arbiter::CheckJoin(const NodeIntroduction& node) const {
 }
 
 std::vector<ArbiterOutcome> Arbiter::OnJoin(absl::Time now, Member member, NodeIntroduction node) {
-  if (node.job_token != options_.job_token) {
+  if (!SecretsEqual(node.job_token, options_.job_token)) {
     return {RefuseMember{
         member, absl::PermissionDeniedError(absl::StrCat("job_token of ", DescribeNode(node),
                                                          " is not that of the arbiter"))}};

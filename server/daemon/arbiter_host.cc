@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/secret.h"
 
 namespace odb {
 namespace {
@@ -72,7 +73,7 @@ ArbiterHost::ArbiterHost(const Arbiter::Options& options, int64_t incarnation,
       arbiter_(options, absl::Now()) {}
 
 absl::Status ArbiterHost::CheckToken(absl::string_view job_token) const {
-  if (job_token == job_token_) return absl::OkStatus();
+  if (SecretsEqual(job_token, job_token_)) return absl::OkStatus();
   return absl::PermissionDeniedError("the job_token is not that of the arbiter");
 }
 

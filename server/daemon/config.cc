@@ -11,6 +11,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
@@ -20,6 +21,7 @@
 #include "server/daemon/config_yaml.h"
 #include "server/daemon/exit_codes.h"
 #include "server/daemon/nearest_name.h"
+#include "server/daemon/session_request.h"
 
 namespace odb {
 namespace {
@@ -188,6 +190,27 @@ absl::Status CheckBuckets(const v1::Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckListen(const v1::Config& config) {
+  if (absl::StartsWith(config.socket(), "tcp://")) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("socket must be a path, got ", config.socket(),
+                     " (ODB_SOCKET is for the trainers, too); odbd serves TCP at `listen`"));
+  }
+  const std::string& listen = config.listen();
+  if (listen.empty()) return absl::OkStatus();
+  const size_t colon = listen.rfind(':');
+  int port = -1;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("listen must be host:port with a port from 0 to 65535, got \"", listen, "\""));
+  }
+  if (IsLoopback(listen) || !config.job_token().empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("listen ", listen, " can be reached from other machines, so it needs a ",
+                   "job_token; their trainers show it as ODB_CLIENT_TOKEN"));
+}
+
 absl::Status CheckLengths(const v1::Config& config) {
   const int64_t pad = config.pad_to_multiple_of();
   if (pad > config.token_budget()) {
@@ -257,6 +280,7 @@ absl::Status CheckConfig(const v1::Config& config) {
     return absl::FailedPreconditionError(
         "nothing to serve: give at least one file as --data FILE (or data: in the file)");
   }
+  RETURN_IF_ERROR(CheckListen(config));
   RETURN_IF_ERROR(CheckValues(config));
   ASSIGN_OR_RETURN(const std::vector<StreamConfig> streams, StreamsOf(config));
   for (const StreamConfig& stream : streams) {

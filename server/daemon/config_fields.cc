@@ -92,6 +92,7 @@ const std::vector<FieldSpec>& Table() {
       Bytes("arena_bytes", "0", 0, int64_t{1} << 46),
       Text("socket", nullptr),
       Text("rendezvous", nullptr),
+      Text("listen", nullptr),
       Text("job_token", nullptr),
       Text("interface", nullptr),
       Choice("topology", "auto", "auto|flat|hierarchical"),

@@ -332,6 +332,18 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "stream e: max_length, padded to 101 tokens, must be at most token_budget (100), got 101"},
       {{"--data=a", "--exchange-timeout=100ms"},
        "exchange_timeout must be at least twice heartbeat_interval (100ms), got 100ms"},
+      {{"--data=a", "--listen=somewhere"},
+       "listen must be host:port with a port from 0 to 65535, got \"somewhere\""},
+      {{"--data=a", "--listen=:29462"},
+       "listen must be host:port with a port from 0 to 65535, got \":29462\""},
+      {{"--data=a", "--listen=127.0.0.1:65536"},
+       "listen must be host:port with a port from 0 to 65535, got \"127.0.0.1:65536\""},
+      {{"--data=a", "--listen=0.0.0.0:29462"},
+       "listen 0.0.0.0:29462 can be reached from other machines, so it needs a job_token; their "
+       "trainers show it as ODB_CLIENT_TOKEN"},
+      {{"--data=a", "--socket=tcp://10.0.0.1:29462"},
+       "socket must be a path, got tcp://10.0.0.1:29462 (ODB_SOCKET is for the trainers, too); "
+       "odbd serves TCP at `listen`"},
   }));
 
   const auto config = Load(c.arguments);
@@ -377,6 +389,12 @@ TEST_CASE("Config: a stream has train's values but for those that it sets", "[co
   CHECK(other.format() == "tokenized");
   CHECK(other.token_budget() == 100);
   CHECK(other.max_length() == 0);
+}
+
+TEST_CASE("Config: loopback is listened at without a token, everything else with one", "[config]") {
+  CHECK(CheckConfig(Load({"--data=a", "--listen=127.0.0.1:0"})->values).ok());
+  CHECK(CheckConfig(Load({"--data=a", "--listen=[::1]:29462"})->values).ok());
+  CHECK(CheckConfig(Load({"--data=a", "--listen=0.0.0.0:29462", "--job-token=x"})->values).ok());
 }
 
 TEST_CASE("Config: the longest sample is what the budget holds after padding", "[config]") {

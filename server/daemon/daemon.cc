@@ -79,14 +79,19 @@ Daemon::Daemon(const LoadedConfig& config, const MemoryLimit& memory_limit,
       trainer_service_(jobs_.get()),
       rendezvous_service_(&rendezvous_registry_),
       remote_rendezvous_service_(&rendezvous_registry_),
-      status_service_(board_.get(),
-                      {[this](int32_t limit, const std::string& stream) {
-                         return ListQuarantine(limit, stream);
-                       },
-                       [this](const std::string& stream) {
-                         return jobs_->Coverage(stream.empty() ? kTrainStream : stream);
-                       }}),
+      status_service_(board_.get(), StatusSources()),
+      tokens_(config.values.job_token()),
+      remote_trainer_service_(jobs_.get(), &tokens_),
+      remote_status_service_(board_.get(), StatusSources(), &tokens_),
       server_(std::move(server)) {}
+
+StatusServiceImpl::Sources Daemon::StatusSources() {
+  return {
+      [this](int32_t limit, const std::string& stream) { return ListQuarantine(limit, stream); },
+      [this](const std::string& stream) {
+        return jobs_->Coverage(stream.empty() ? kTrainStream : stream);
+      }};
+}
 
 Daemon::~Daemon() {
   // Trainers first hear why, then the connections go, then what they were served from.
@@ -95,6 +100,12 @@ Daemon::~Daemon() {
   const absl::Time cut_at = absl::Now() + kShutdownGrace;
   server_->Shutdown(cut_at);
   if (ring_service_ != nullptr) ring_service_->Stop(cut_at);
+  std::unique_ptr<TcpServer> tcp;
+  {
+    MutexLock lock(&mutex_);
+    tcp = std::move(tcp_server_);
+  }
+  if (tcp != nullptr) tcp->Shutdown(cut_at);
   jobs_->Stop();
   board_.reset();
   MutexLock lock(&mutex_);
@@ -107,12 +118,31 @@ absl::Status Daemon::Serve() {
   RETURN_IF_ERROR(jobs_->Start());
   board_->Start();
   ASSIGN_OR_RETURN(ring_service_, RingService::Create(jobs_.get()));
-  return server_->Start(
+  RETURN_IF_ERROR(server_->Start(
       {&trainer_service_, &rendezvous_service_, &status_service_},
       [this](const HandoverRequest& request) { return jobs_->TakeArena(request); },
       [this](FileDescriptor socket, const StepRingRequest& request) {
         ring_service_->Attach(std::move(socket), request);
-      });
+      }));
+  return ServeTcp();
+}
+
+absl::Status Daemon::ServeTcp() {
+  const std::string& listen = config_.values.listen();
+  if (listen.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto server,
+                   TcpServer::Start(listen, {&remote_trainer_service_, &remote_status_service_}));
+  SPDLOG_INFO("trainers without shared memory are served at tcp://{}, in plain text",
+              server->address());
+  MutexLock lock(&mutex_);
+  tcp_server_ = std::move(server);
+  return absl::OkStatus();
+}
+
+void Daemon::SetServing(const std::string& name, bool serving) {
+  server_->SetServing(name, serving);
+  MutexLock lock(&mutex_);
+  if (tcp_server_ != nullptr) tcp_server_->SetServing(name, serving);
 }
 
 absl::Status Daemon::Load() {
@@ -144,7 +174,7 @@ absl::Status Daemon::Load() {
     phase_ = Phase::kAccepting;
   }
   jobs_->Accept(MakeServices());
-  server_->SetServing("odb.Accepting", true);
+  SetServing("odb.Accepting", true);
   SPDLOG_INFO("odbd {} serves {} at {}", kOdbVersion, train.Describe(), server_->path());
   for (size_t i = 1; i < streams_.size(); ++i) {
     SPDLOG_INFO("stream {}: {}", streams_[i].config.name, streams_[i].data.Describe());
@@ -220,7 +250,7 @@ void Daemon::Drain() {
     MutexLock lock(&mutex_);
     phase_ = Phase::kDraining;
   }
-  server_->SetServing("odb.Accepting", false);
+  SetServing("odb.Accepting", false);
   jobs_->Drain();
 }
 
@@ -319,6 +349,7 @@ v1::Status Daemon::CollectStatus() {
     MutexLock lock(&mutex_);
     phase = phase_;
     loaded = loaded_;
+    if (tcp_server_ != nullptr) status.set_listen(tcp_server_->address());
   }
   status.set_state(phase == Phase::kStarting   ? "starting"
                    : phase == Phase::kDraining ? "draining"
@@ -344,7 +375,7 @@ v1::Status Daemon::CollectStatus() {
     indexing->set_bytes_total(scan_.bytes_total);
     indexing->set_records(scan_.records);
   }
-  if (flows != data_flows_) server_->SetServing("odb.Data", flows);
+  if (flows != data_flows_) SetServing("odb.Data", flows);
   data_flows_ = flows;
   return status;
 }

@@ -18,10 +18,12 @@
 #include "server/metrics/status_board.h"
 #include "server/pipeline/ledger.h"
 #include "server/preprocess/preprocess_pool.h"
+#include "server/service/job_token.h"
 #include "server/service/rendezvous_service.h"
 #include "server/service/ring_service.h"
 #include "server/service/socket_server.h"
 #include "server/service/status_service.h"
+#include "server/service/tcp_server.h"
 #include "server/service/trainer_service.h"
 
 namespace odb {
@@ -44,6 +46,7 @@ class Daemon {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
+  // Errors: FailedPrecondition if nothing can be served at `listen`; what the kernel refused.
   absl::Status Serve();
   // Reads data and tokenizer, then accepts sessions. Errors: those of OpenNodeData, and
   // ResourceExhausted if not even one rank may fit into memory.
@@ -73,6 +76,9 @@ class Daemon {
   NodeServices ServicesOf(const Stream& stream);
   absl::StatusOr<v1::ListQuarantineReply> ListQuarantine(int32_t limit, const std::string& name);
   absl::Status ServeRendezvous(const std::string& address);
+  absl::Status ServeTcp();
+  StatusServiceImpl::Sources StatusSources();
+  void SetServing(const std::string& name, bool serving);
   v1::Status CollectStatus();
   void AddStreams(v1::Status* status);
   void AddPool(v1::Status* status);
@@ -94,6 +100,10 @@ class Daemon {
   RendezvousServiceImpl rendezvous_service_;
   RendezvousServiceImpl remote_rendezvous_service_;  // for other nodes
   StatusServiceImpl status_service_;
+  // For trainers over TCP, and who looks after them from there.
+  const JobTokenCheck tokens_;
+  TrainerServiceImpl remote_trainer_service_;
+  StatusServiceImpl remote_status_service_;
   std::unique_ptr<RingService> ring_service_;  // from Serve on
   std::unique_ptr<SocketServer> server_;
 
@@ -102,6 +112,7 @@ class Daemon {
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // streams_, pool_ and memory_ are there
   std::string rendezvous_address_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> rendezvous_server_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<TcpServer> tcp_server_ ABSL_GUARDED_BY(mutex_);  // null without `listen`
   // Of the status thread only: for the pool's rate.
   int64_t last_done_ = 0;
   absl::Time last_done_at_ = absl::InfinitePast();
@@ -113,7 +124,7 @@ class Daemon {
 // sentence.
 absl::Status CheckMemory(const MemoryLimit& limit, const std::vector<StreamData>& streams);
 
-// The process's exit code for an error of Daemon::Listen.
+// The process's exit code for an error of Daemon::Listen or Serve.
 int SocketExitCode(const absl::Status& status);
 
 }  // namespace odb

@@ -287,6 +287,11 @@ absl::StatusOr<v1::TrainerUpdate> JobRuntime::NextUpdate(Rank rank, int32_t repl
   return Find(rank)->NextUpdate(replica, deadline);
 }
 
+absl::Status JobRuntime::AppendStepBytes(Rank rank, int64_t step_id, int64_t offset, int64_t bytes,
+                                         std::string* out) const {
+  return Find(rank)->AppendStepBytes(step_id, offset, bytes, out);
+}
+
 void JobRuntime::Resume(Rank rank, int32_t replica, int64_t last_step_id) {
   Find(rank)->Resume(replica, last_step_id);
 }

@@ -8,91 +8,36 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "server/daemon/job_table_stream.h"
+#include "server/daemon/session_request.h"
 
 namespace odb {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(20);
-constexpr absl::Duration kWaitingInterval = absl::Seconds(1);
+
+// The process of a trainer. None: it runs on another machine, or in another PID namespace, which a
+// connection over TCP may come from. Errors: FailedPrecondition.
+absl::StatusOr<std::optional<ProcessWatch>> FindProcess(const v1::OpenSessionRequest& request,
+                                                        const SessionPeer& peer) {
+  if (peer.over_tcp() && (!IsLoopbackNumber(peer.host) || request.start_time() == 0)) {
+    return std::optional<ProcessWatch>();
+  }
+  auto process = ProcessWatch::Open(static_cast<pid_t>(request.pid()),
+                                    static_cast<uint64_t>(request.start_time()));
+  if (process.ok()) return std::optional<ProcessWatch>(*std::move(process));
+  if (peer.over_tcp()) return std::optional<ProcessWatch>();  // a tunnel ends here
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", request.dp_rank(), ": its process ", request.pid(), " is not visible to odbd (",
+      process.status().message(), "); both must share a PID namespace, or the trainer come over ",
+      "TCP (listen)"));
+}
 
 }  // namespace
-
-// One trainer's stream. Threads: as SessionStream; End and OnEvent may meet, the table sorts it
-// out.
-class JobTable::Stream final : public SessionStream {
- public:
-  Stream(JobTable* table, std::shared_ptr<JobRuntime> job, const SessionTable::Session& session,
-         int64_t stream)
-      : table_(table), job_(std::move(job)), session_(session), stream_(stream) {}
-
-  absl::Status OnEvent(const v1::TrainerEvent& event) override {
-    RETURN_IF_ERROR(Check());
-    const absl::Status status = job_->OnEvent(rank(), replica(), event);
-    const bool is_closed = status.ok() && event.has_close();
-    MutexLock lock(&table_->mutex_);
-    if (is_closed) table_->sessions_.Close(session_.id);
-    // The event may be what another rank's end of the epoch waits for.
-    if (is_closed || table_->num_holding_ > 0) table_->changed_.NotifyAll();
-    return status;
-  }
-
-  absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) override {
-    const absl::Status fenced = Check();
-    if (absl::IsAborted(fenced) && IsFence(fenced)) return fenced;
-    if (!end_.has_value()) {
-      ASSIGN_OR_RETURN(v1::TrainerUpdate update, job_->NextUpdate(rank(), replica(), deadline));
-      if (!update.has_epoch_end()) return update;
-      end_ = std::move(update);
-      waiting_due_ = absl::Now() + kWaitingInterval;
-    }
-    if (!table_->AwaitEpochEnd(job_.get(), end_->epoch_end(), deadline))
-      return SayWhatEndWaitsFor();
-    v1::TrainerUpdate end = *std::exchange(end_, std::nullopt);
-    if (!job_->failure().ok()) return job_->NextUpdate(rank(), replica(), deadline);
-    return end;
-  }
-
-  void End() override {
-    MutexLock lock(&table_->mutex_);
-    table_->sessions_.EndStream(session_.id, stream_);
-    table_->streams_.erase(stream_);
-    table_->changed_.NotifyAll();
-  }
-
- private:
-  Rank rank() const { return session_.place.rank; }
-  int32_t replica() const { return session_.place.replica; }
-
-  absl::StatusOr<v1::TrainerUpdate> SayWhatEndWaitsFor() {
-    if (absl::Now() < waiting_due_) return absl::DeadlineExceededError("other ranks are behind");
-    waiting_due_ = absl::Now() + kWaitingInterval;
-    v1::TrainerUpdate update;
-    update.mutable_waiting()->set_text(job_->DescribeEndWait(end_->epoch_end()));
-    return update;
-  }
-
-  absl::Status Check() const {
-    MutexLock lock(&table_->mutex_);
-    return table_->sessions_.CheckStream(session_.id, stream_);
-  }
-  // A failed session still gets its SessionFailure; a fenced one gets nothing more.
-  static bool IsFence(const absl::Status& status) {
-    return absl::StartsWith(status.message(), "fenced: ");
-  }
-
-  JobTable* const table_;
-  const std::shared_ptr<JobRuntime> job_;  // the other owner is the table
-  const SessionTable::Session session_;    // as it was when the stream began
-  const int64_t stream_;
-  // Of NextUpdate's thread: the end of an epoch that is not given yet.
-  std::optional<v1::TrainerUpdate> end_;
-  absl::Time waiting_due_;
-};
 
 absl::Status JobTable::Start() {
   ASSIGN_OR_RETURN(watch_,
@@ -147,8 +92,8 @@ absl::Status JobTable::WaitIdle(absl::Time deadline) {
     if (open.empty()) return absl::DeadlineExceededError("a job has not ended");
     return absl::DeadlineExceededError(
         absl::StrCat(open.size(), open.size() == 1 ? " trainer is" : " trainers are",
-                     " still attached, the first is rank ", open[0]->place.rank.value(), " (pid ",
-                     open[0]->trainer.pid, ")"));
+                     " still attached, the first is rank ", open[0]->place.rank.value(), " (",
+                     DescribeTrainer(open[0]->trainer), ")"));
   }
   return absl::OkStatus();
 }
@@ -175,37 +120,40 @@ absl::Status JobTable::WaitForPhase(const std::function<bool()>& cancelled) cons
 }
 
 absl::StatusOr<v1::OpenSessionReply> JobTable::OpenSession(const v1::OpenSessionRequest& given,
+                                                           const SessionPeer& peer,
                                                            const std::function<bool()>& cancelled) {
   RETURN_IF_ERROR(WaitForPhase(cancelled));
   ASSIGN_OR_RETURN(const NodeServices* node, FindServed(StreamOf(given)));
   RETURN_IF_ERROR(CheckSessionRequest(given, *node->config));
   const v1::OpenSessionRequest request = node->aligned ? given : Alone(given);
   const Rank rank(request.dp_rank());
-  auto process = ProcessWatch::Open(static_cast<pid_t>(request.pid()),
-                                    static_cast<uint64_t>(request.start_time()));
-  if (!process.ok()) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "rank ", request.dp_rank(), ": its process ", request.pid(), " is not visible to odbd (",
-        process.status().message(), "); both must share a PID namespace"));
-  }
+  ASSIGN_OR_RETURN(std::optional<ProcessWatch> process, FindProcess(request, peer));
+  TrainerProcess trainer;
+  trainer.pid = static_cast<pid_t>(request.pid());
+  trainer.start_time =
+      process.has_value() ? process->start_time() : static_cast<uint64_t>(request.start_time());
+  if (!process.has_value()) trainer.host = peer.host;
+  trainer.payload_inline = request.payload_inline();
   MutexLock one_at_a_time(&opening_);
-  ASSIGN_OR_RETURN(const uint64_t number,
-                   FindOrStartJob(request, process->start_time(), cancelled));
+  ASSIGN_OR_RETURN(const uint64_t number, FindOrStartJob(request, trainer, cancelled));
   const std::shared_ptr<JobRuntime> job = FindJob(number);
   if (job == nullptr) return absl::UnavailableError("the job has just ended; open it again");
   ASSIGN_OR_RETURN(const HandoverToken token, NewHandoverToken());
   // First the session, so that a failure that the rank's start brings finds it.
-  ASSIGN_OR_RETURN(const uint64_t session, Register(request, number, token));
+  ASSIGN_OR_RETURN(const uint64_t session, Register(request, trainer, number, token));
   const absl::Status joined = job->Join(rank);
   if (!joined.ok()) {
     MutexLock lock(&mutex_);
     sessions_.Lose(session, joined);
     return joined;
   }
-  watch_->Add(session, std::move(*process));
-  SPDLOG_INFO("session {}: rank {} replica {} of job {}, pid {}, {}", session, rank.value(),
-              request.replica(), job->options().job_key, request.pid(), request.client());
-  return Describe(session, token, *job, rank);
+  if (process.has_value()) watch_->Add(session, *std::move(process));
+  SPDLOG_INFO("session {}: rank {} replica {} of job {}, {}, {}{}", session, rank.value(),
+              request.replica(), job->options().job_key, DescribeTrainer(trainer), request.client(),
+              trainer.payload_inline ? ", bytes in messages" : "");
+  ASSIGN_OR_RETURN(v1::OpenSessionReply reply, Describe(session, token, *job, rank));
+  reply.set_step_ring(!trainer.payload_inline);
+  return reply;
 }
 
 absl::StatusOr<v1::OpenSessionReply> JobTable::Describe(uint64_t session,
@@ -226,7 +174,6 @@ absl::StatusOr<v1::OpenSessionReply> JobTable::Describe(uint64_t session,
   reply.set_records(job.epoch_records());
   const int64_t dp_size = job.options().shape.dp_size;
   reply.set_estimated_steps((node.estimated_steps + dp_size - 1) / dp_size);
-  reply.set_step_ring(true);
   ASSIGN_OR_RETURN(const std::vector<v1::ProbeStep> probes, job.Probes());
   reply.mutable_probes()->Add(probes.begin(), probes.end());
   return reply;
@@ -239,7 +186,7 @@ std::shared_ptr<JobRuntime> JobTable::FindJob(uint64_t job) const {
 }
 
 absl::StatusOr<uint64_t> JobTable::FindOrStartJob(const v1::OpenSessionRequest& request,
-                                                  uint64_t start_time,
+                                                  const TrainerProcess& trainer,
                                                   const std::function<bool()>& cancelled) {
   NoticeFailures();
   uint64_t current = 0;
@@ -248,20 +195,22 @@ absl::StatusOr<uint64_t> JobTable::FindOrStartJob(const v1::OpenSessionRequest& 
     const auto launch = launches_.find(LocalJobKey(request));
     if (launch != launches_.end()) current = launch->second.current;
   }
-  ASSIGN_OR_RETURN(const bool may_join, MayJoin(request, current));
+  ASSIGN_OR_RETURN(const bool may_join, MayJoin(request, trainer, current));
   if (may_join) return current;
-  RETURN_IF_ERROR(CheckLate(request, start_time));
+  RETURN_IF_ERROR(CheckLate(request, trainer));
   return StartJob(request, cancelled);
 }
 
 // The error of the launch's last incarnation, for a trainer that belongs to it and comes too late.
-absl::Status JobTable::CheckLate(const v1::OpenSessionRequest& request, uint64_t start_time) {
+// The clock of another machine says nothing of that.
+absl::Status JobTable::CheckLate(const v1::OpenSessionRequest& request,
+                                 const TrainerProcess& trainer) {
   MutexLock lock(&mutex_);
   const auto launch = launches_.find(LocalJobKey(request));
   if (launch == launches_.end()) return absl::OkStatus();
   Failure& failure = launch->second.failure;
   if (failure.job == 0 || failure.job != launch->second.last) return absl::OkStatus();
-  if (start_time >= failure.ticks) return absl::OkStatus();
+  if (trainer.remote() || trainer.start_time >= failure.ticks) return absl::OkStatus();
   const Rank rank(request.dp_rank());
   if (sessions_.Holder({failure.job, rank, request.replica()}) != nullptr) return absl::OkStatus();
   const bool is_new = failure.late_told.insert({rank, request.replica()}).second;
@@ -269,13 +218,12 @@ absl::Status JobTable::CheckLate(const v1::OpenSessionRequest& request, uint64_t
 }
 
 // True: the place is free in `job`. False: a new incarnation is due. Errors: FailedPrecondition.
-absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request, uint64_t job) {
+absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request,
+                                       const TrainerProcess& trainer, uint64_t job) {
   MutexLock lock(&mutex_);
   const auto found = jobs_.find(job);
   if (found == jobs_.end()) return false;
   const JobRuntime& runtime = *found->second.runtime;
-  const TrainerProcess trainer = {static_cast<pid_t>(request.pid()),
-                                  static_cast<uint64_t>(request.start_time())};
   const auto* holder = sessions_.Holder({job, Rank(request.dp_rank()), request.replica()});
   if (holder != nullptr && holder->state == SessionTable::State::kOpen) {
     // A trainer that reads alone is the only one of its job, but has a rank in its launch.
@@ -283,15 +231,8 @@ absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request, ui
     const std::string place = absl::StrCat(
         "rank ", rank, request.replicas() > 1 ? absl::StrCat(" replica ", request.replica()) : "",
         " of stream \"", runtime.options().stream, "\"");
-    if (holder->trainer == trainer) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(place, " has an open loader in this process already: close it, or name ",
-                       "another stream"));
-    }
-    const auto alive = ProcessWatch::Open(holder->trainer.pid, holder->trainer.start_time);
-    if (absl::IsNotFound(alive.status())) return false;  // its end is about to be noticed
-    return absl::FailedPreconditionError(
-        absl::StrCat(place, " is held by process ", holder->trainer.pid, ", which is alive"));
+    ASSIGN_OR_RETURN(const bool may_replace, MayReplaceLocked(*holder, trainer, place));
+    if (may_replace) return false;
   }
   if (runtime.over() || holder != nullptr) return false;
   const absl::Status same = CheckSameShape(runtime.options().shape, ShapeOf(request));
@@ -299,6 +240,31 @@ absl::StatusOr<bool> JobTable::MayJoin(const v1::OpenSessionRequest& request, ui
   if (!same.ok() && sessions_.OpenSessions(job).empty()) return false;
   RETURN_IF_ERROR(same);
   return true;
+}
+
+// True: the holder is gone, which is about to be noticed. Errors: FailedPrecondition: it is not.
+absl::StatusOr<bool> JobTable::MayReplaceLocked(const SessionTable::Session& holder,
+                                                const TrainerProcess& trainer,
+                                                absl::string_view place) {
+  const auto absence = absences_.find(holder.id);
+  if (absence != absences_.end() && absence->second.attached_before) {
+    // Its connection broke, and this one comes instead: torchrun's restart, or the same once more.
+    absence->second.deadline = absl::InfinitePast();
+    return true;
+  }
+  if (holder.trainer == trainer) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        place, " has an open loader in this process already: close it, or name another stream"));
+  }
+  if (holder.trainer.remote()) {
+    return absl::FailedPreconditionError(absl::StrCat(place, " is held by process ",
+                                                      holder.trainer.pid, " at ",
+                                                      holder.trainer.host, ", which is connected"));
+  }
+  const auto alive = ProcessWatch::Open(holder.trainer.pid, holder.trainer.start_time);
+  if (absl::IsNotFound(alive.status())) return true;
+  return absl::FailedPreconditionError(
+      absl::StrCat(place, " is held by process ", holder.trainer.pid, ", which is alive"));
 }
 
 absl::StatusOr<uint64_t> JobTable::StartJob(const v1::OpenSessionRequest& request,
@@ -348,13 +314,13 @@ absl::Status JobTable::AwaitEnd(uint64_t job, const std::function<bool()>& cance
   return absl::OkStatus();
 }
 
-absl::StatusOr<uint64_t> JobTable::Register(const v1::OpenSessionRequest& request, uint64_t job,
+absl::StatusOr<uint64_t> JobTable::Register(const v1::OpenSessionRequest& request,
+                                            const TrainerProcess& trainer, uint64_t job,
                                             const HandoverToken& token) {
   const SessionPlace place = {job, Rank(request.dp_rank()), request.replica()};
-  const TrainerProcess trainer = {static_cast<pid_t>(request.pid()),
-                                  static_cast<uint64_t>(request.start_time())};
   MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const uint64_t session, sessions_.Open(place, trainer, token));
+  NoteAbsentLocked(session, /*attached_before=*/false);
   const auto found = jobs_.find(job);
   if (found != jobs_.end() && found->second.previous != 0) {
     sessions_.Supersede(found->second.previous, session);
@@ -362,14 +328,28 @@ absl::StatusOr<uint64_t> JobTable::Register(const v1::OpenSessionRequest& reques
   return session;
 }
 
-absl::StatusOr<std::unique_ptr<SessionStream>> JobTable::Attach(uint64_t session_id,
+absl::StatusOr<std::unique_ptr<SessionStream>> JobTable::Attach(const SessionPeer& peer,
+                                                                uint64_t session_id,
                                                                 int64_t last_step_id) {
   std::unique_ptr<Stream> stream;
   std::shared_ptr<JobRuntime> job;
   SessionPlace place;
   {
     MutexLock lock(&mutex_);
+    const SessionTable::Session* const known = sessions_.Find(session_id);
+    if (known != nullptr && peer.over_tcp() && !known->trainer.payload_inline) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          "session ", session_id, " reads shared memory, so it is not served over TCP"));
+    }
     ASSIGN_OR_RETURN(const int64_t number, sessions_.BeginStream(session_id));
+    absences_.erase(session_id);
+    // An older stream, whose end nobody has noticed yet, may be fetching an update: what it gets
+    // now has to come again, so it must be through before the session resumes. It takes a slice at
+    // most.
+    ++num_attaching_;
+    while (fetching_.count(session_id) > 0) changed_.Wait(&mutex_);
+    --num_attaching_;
+    RETURN_IF_ERROR(sessions_.CheckStream(session_id, number));
     const SessionTable::Session& session = *sessions_.Find(session_id);
     place = session.place;
     const auto found = jobs_.find(place.job);

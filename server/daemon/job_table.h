@@ -44,6 +44,10 @@ namespace odb {
 class JobTable final : public SessionHost {
  public:
   struct Options {
+    // How long a trainer on another machine may be without a stream before it counts as lost:
+    // nothing else is seen of it. Longer than clients try to attach again (reattach_timeout), so
+    // that a connection that broke costs no run.
+    absl::Duration remote_reattach = absl::Seconds(30);
     // How long the end of a stream may lag behind the end of its process.
     absl::Duration stream_lag_max = absl::Seconds(1);
     // How long a failed job waits for its trainers to fetch the reason.
@@ -70,8 +74,10 @@ class JobTable final : public SessionHost {
   absl::Status WaitIdle(absl::Time deadline);
 
   absl::StatusOr<v1::OpenSessionReply> OpenSession(const v1::OpenSessionRequest& given,
+                                                   const SessionPeer& peer,
                                                    const std::function<bool()>& cancelled) override;
-  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
+  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(const SessionPeer& peer,
+                                                        uint64_t session_id,
                                                         int64_t last_step_id) override;
   // For SocketServer: the memory of the session with this token.
   absl::StatusOr<ArenaGrant> TakeArena(const HandoverRequest& request);
@@ -110,19 +116,36 @@ class JobTable final : public SessionHost {
     uint64_t session = 0;
     absl::Time deadline;
   };
+  // A trainer on another machine has no stream.
+  struct Absence {
+    absl::Time deadline;
+    bool attached_before = false;
+  };
+  struct Lost {
+    std::shared_ptr<JobRuntime> job;  // null if it is over
+    SessionPlace place;
+    std::string text;
+  };
 
   absl::StatusOr<const NodeServices*> FindServed(const std::string& stream) const;
   absl::Status WaitForPhase(const std::function<bool()>& cancelled) const;
   absl::StatusOr<uint64_t> FindOrStartJob(const v1::OpenSessionRequest& request,
-                                          uint64_t start_time,
+                                          const TrainerProcess& trainer,
                                           const std::function<bool()>& cancelled);
-  absl::StatusOr<bool> MayJoin(const v1::OpenSessionRequest& request, uint64_t job);
-  absl::Status CheckLate(const v1::OpenSessionRequest& request, uint64_t start_time);
+  absl::StatusOr<bool> MayJoin(const v1::OpenSessionRequest& request, const TrainerProcess& trainer,
+                               uint64_t job);
+  absl::StatusOr<bool> MayReplaceLocked(const SessionTable::Session& holder,
+                                        const TrainerProcess& trainer, absl::string_view place)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckLate(const v1::OpenSessionRequest& request, const TrainerProcess& trainer);
   absl::StatusOr<uint64_t> StartJob(const v1::OpenSessionRequest& request,
                                     const std::function<bool()>& cancelled);
   absl::Status AwaitEnd(uint64_t job, const std::function<bool()>& cancelled);
-  absl::StatusOr<uint64_t> Register(const v1::OpenSessionRequest& request, uint64_t job,
+  absl::StatusOr<uint64_t> Register(const v1::OpenSessionRequest& request,
+                                    const TrainerProcess& trainer, uint64_t job,
                                     const HandoverToken& token);
+  void NoteAbsentLocked(uint64_t session, bool attached_before)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::StatusOr<v1::OpenSessionReply> Describe(uint64_t session, const HandoverToken& token,
                                                        const JobRuntime& job, Rank rank);
   std::shared_ptr<JobRuntime> FindJob(uint64_t job) const;
@@ -130,6 +153,10 @@ class JobTable final : public SessionHost {
   // Of the own thread.
   void Run();
   void LoseDeparted();
+  void FindDepartedLocked(std::vector<Lost>* lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void FindAbsentLocked(std::vector<Lost>* lost) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Lost LoseLocked(const SessionTable::Session& session, std::string text)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoticeFailures();
   void TellThrough();
   std::vector<std::pair<uint64_t, std::shared_ptr<JobRuntime>>> FinishedHere() const;
@@ -155,6 +182,10 @@ class JobTable final : public SessionHost {
   int num_stopping_ ABSL_GUARDED_BY(mutex_) = 0;                 // jobs taken out, not stopped yet
   std::map<int64_t, uint64_t> streams_ ABSL_GUARDED_BY(mutex_);  // number -> job
   std::vector<Departure> departures_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Absence> absences_ ABSL_GUARDED_BY(mutex_);  // by session; remote ones
+  // Sessions with a call inside Stream::NextUpdate, and calls of Attach that wait for its end.
+  std::set<uint64_t> fetching_ ABSL_GUARDED_BY(mutex_);
+  int num_attaching_ ABSL_GUARDED_BY(mutex_) = 0;
   int num_holding_ ABSL_GUARDED_BY(mutex_) = 0;               // calls within AwaitEpochEnd
   std::vector<v1::JobStatus> ended_ ABSL_GUARDED_BY(mutex_);  // newest first
   std::map<std::string, v1::Coverage> ended_coverage_ ABSL_GUARDED_BY(mutex_);  // by stream

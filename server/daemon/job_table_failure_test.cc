@@ -108,7 +108,7 @@ struct TwoRanks {
   void Attach(const v1::OpenSessionRequest& request, std::unique_ptr<SessionStream>* to) {
     const auto opened = fixture.Open(request);
     REQUIRE(opened.ok());
-    auto attached = fixture.table.Attach(opened->session_id(), 0);
+    auto attached = fixture.table.Attach(SessionPeer(), opened->session_id(), 0);
     REQUIRE(attached.ok());
     *to = std::move(*attached);
   }
@@ -166,7 +166,7 @@ struct FirstNode {
     request.set_local_world_size(1);
     const auto opened = fixture.Open(request);
     REQUIRE(opened.ok());
-    auto attached = fixture.table.Attach(opened->session_id(), 0);
+    auto attached = fixture.table.Attach(SessionPeer(), opened->session_id(), 0);
     REQUIRE(attached.ok());
     stream = std::move(*attached);
     fixture.ranks.at(0)->SetFinished();

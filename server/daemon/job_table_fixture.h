@@ -9,6 +9,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -49,22 +50,18 @@ class FakeRank final : public RankRuntime {
   }
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override {
     MutexLock lock(&mutex_);
-    while (true) {
-      if (stopped_) return absl::CancelledError("stopped");
-      if (!failure_.ok()) {
-        if (told_) return failure_;
-        told_ = true;
-        v1::TrainerUpdate update;
-        update.mutable_failure()->set_message(std::string(failure_.message()));
-        return update;
-      }
-      if (!updates_.empty()) {
-        v1::TrainerUpdate update = updates_.front();
-        updates_.pop_front();
-        return update;
-      }
-      if (changed_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("nothing");
-    }
+    ++num_fetching_;
+    absl::StatusOr<v1::TrainerUpdate> update = NextUpdateLocked(deadline);
+    --num_fetching_;
+    if (logs_fetches_) notes_.emplace_back("fetched");
+    return update;
+  }
+  absl::Status AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
+                               std::string* out) const override {
+    MutexLock lock(&mutex_);
+    if (dropped_.count(step_id) > 0) return absl::NotFoundError("dropped");
+    for (int64_t i = 0; i < bytes; ++i) out->push_back(static_cast<char>((offset + i) * 31));
+    return absl::OkStatus();
   }
   void Resume(int32_t replica, int64_t last_step_id) override {
     Note(absl::StrCat("resume ", replica, " ", last_step_id));
@@ -110,6 +107,26 @@ class FakeRank final : public RankRuntime {
     return notes_;
   }
 
+  // A step with one tensor of `bytes` bytes at `offset`.
+  void PutStep(int64_t step_id, int64_t offset, int64_t bytes) {
+    MutexLock lock(&mutex_);
+    v1::Step* const step = updates_.emplace_back().mutable_step();
+    step->set_step_id(step_id);
+    v1::Tensor* const tensor = step->add_tensors();
+    tensor->set_offset(static_cast<uint64_t>(offset));
+    tensor->set_bytes(static_cast<uint64_t>(bytes));
+    changed_.NotifyAll();
+  }
+  void DropStep(int64_t step_id) {
+    MutexLock lock(&mutex_);
+    dropped_.insert(step_id);
+  }
+  // Calls inside NextUpdate; from now on their ends are noted.
+  int num_fetching() {
+    MutexLock lock(&mutex_);
+    logs_fetches_ = true;
+    return num_fetching_;
+  }
   void PutEpochEnd() {
     MutexLock lock(&mutex_);
     updates_.emplace_back().mutable_epoch_end();
@@ -127,6 +144,26 @@ class FakeRank final : public RankRuntime {
     notes_.push_back(text);
   }
 
+  absl::StatusOr<v1::TrainerUpdate> NextUpdateLocked(absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    while (true) {
+      if (stopped_) return absl::CancelledError("stopped");
+      if (!failure_.ok()) {
+        if (told_) return failure_;
+        told_ = true;
+        v1::TrainerUpdate update;
+        update.mutable_failure()->set_message(std::string(failure_.message()));
+        return update;
+      }
+      if (!updates_.empty()) {
+        v1::TrainerUpdate update = updates_.front();
+        updates_.pop_front();
+        return update;
+      }
+      if (changed_.WaitUntil(&mutex_, deadline)) return absl::DeadlineExceededError("nothing");
+    }
+  }
+
   const Options options_;
   const std::function<void(const absl::Status&)> on_failed_;
   const FileDescriptor arena_;
@@ -135,6 +172,9 @@ class FakeRank final : public RankRuntime {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   bool told_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  bool logs_fetches_ ABSL_GUARDED_BY(mutex_) = false;
+  int num_fetching_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<int64_t> dropped_ ABSL_GUARDED_BY(mutex_);
   std::deque<v1::TrainerUpdate> updates_ ABSL_GUARDED_BY(mutex_);
   int32_t closed_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
@@ -209,7 +249,8 @@ class Sleeper {
 };
 
 struct Fixture {
-  Fixture() : directory(*TempDirectory::Create("/tmp", "odbjobs")), table(JobTable::Options()) {
+  explicit Fixture(const JobTable::Options& options = JobTable::Options())
+      : directory(*TempDirectory::Create("/tmp", "odbjobs")), table(options) {
     spawner = std::move(*Spawner::Start(SpawnerOptions()));
     const std::string path = directory.path() + "/data.jsonl";
     std::ofstream(path) << "{}\n{}\n{}\n";
@@ -268,8 +309,9 @@ struct Fixture {
   v1::OpenSessionRequest Own(int rank, int world_size) {
     return Request(rank, world_size, getpid(), *ProcessStartTime(getpid()));
   }
-  absl::StatusOr<v1::OpenSessionReply> Open(const v1::OpenSessionRequest& request) {
-    return table.OpenSession(request, [] { return false; });
+  absl::StatusOr<v1::OpenSessionReply> Open(const v1::OpenSessionRequest& request,
+                                            const SessionPeer& peer = SessionPeer()) {
+    return table.OpenSession(request, peer, [] { return false; });
   }
   std::vector<std::string> AlignmentLog() {
     MutexLock lock(&mutex);

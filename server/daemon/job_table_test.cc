@@ -120,7 +120,7 @@ TEST_CASE("JobTable: the end of a stream leaves another one alone, a death ends 
   REQUIRE(train.ok());
   REQUIRE(eval.ok());
 
-  f.Close(f.table.Attach(eval->session_id(), 0)->get());
+  f.Close(f.table.Attach(SessionPeer(), eval->session_id(), 0)->get());
   const auto is_eval_over = [&] { return f.table.Snapshot().back().state() == "ended"; };
   REQUIRE(WaitUntil(is_eval_over, Soon()));
   CHECK(f.table.Snapshot().front().stream() == "train");
@@ -158,7 +158,7 @@ TEST_CASE("JobTable: a place that was closed opens a new incarnation", "[job_tab
   Fixture f;
   const auto first = f.Open(f.Own(0, 2));
   REQUIRE(first.ok());
-  auto stream = f.table.Attach(first->session_id(), 0);
+  auto stream = f.table.Attach(SessionPeer(), first->session_id(), 0);
   REQUIRE(stream.ok());
   f.Close(stream->get());
 
@@ -166,9 +166,9 @@ TEST_CASE("JobTable: a place that was closed opens a new incarnation", "[job_tab
 
   REQUIRE(second.ok());
   CHECK(f.keys == std::vector<std::string>{"none@:0/train.42#1", "none@:0/train.42#2"});
-  CHECK_THAT(f.table.Attach(first->session_id(), 0).status(),
+  CHECK_THAT(f.table.Attach(SessionPeer(), first->session_id(), 0).status(),
              HasMessage("fenced: session 1 of rank 0 superseded by session 2"));
-  CHECK(f.table.Attach(second->session_id(), 0).ok());
+  CHECK(f.table.Attach(SessionPeer(), second->session_id(), 0).ok());
 }
 
 TEST_CASE("JobTable: a trainer that dies fails its job, and the daemon goes on", "[job_table]") {
@@ -177,7 +177,7 @@ TEST_CASE("JobTable: a trainer that dies fails its job, and the daemon goes on",
   REQUIRE(f.Open(f.Request(0, 2, victim.pid(), victim.start_time())).ok());
   const auto survivor = f.Open(f.Own(1, 2));
   REQUIRE(survivor.ok());
-  auto stream = f.table.Attach(survivor->session_id(), 0);
+  auto stream = f.table.Attach(SessionPeer(), survivor->session_id(), 0);
   REQUIRE(stream.ok());
 
   victim.Kill();
@@ -211,7 +211,7 @@ TEST_CASE("JobTable: a process that closed its loader may end", "[job_table]") {
   Sleeper trainer(f.spawner.get());
   const auto opened = f.Open(f.Request(0, 1, trainer.pid(), trainer.start_time()));
   REQUIRE(opened.ok());
-  auto stream = f.table.Attach(opened->session_id(), 0);
+  auto stream = f.table.Attach(SessionPeer(), opened->session_id(), 0);
   REQUIRE(stream.ok());
 
   trainer.Kill();  // its end is seen before what it said last
@@ -226,7 +226,7 @@ TEST_CASE("JobTable: a client that breaks the rules fails its job by rank", "[jo
   Fixture f;
   const auto opened = f.Open(f.Own(0, 1));
   REQUIRE(opened.ok());
-  auto stream = f.table.Attach(opened->session_id(), 0);
+  auto stream = f.table.Attach(SessionPeer(), opened->session_id(), 0);
   REQUIRE(stream.ok());
   v1::TrainerEvent event;
   event.mutable_start_epoch()->set_epoch(-1);
@@ -243,10 +243,10 @@ TEST_CASE("JobTable: a newer stream of a session ends the older one", "[job_tabl
   Fixture f;
   const auto opened = f.Open(f.Own(0, 1));
   REQUIRE(opened.ok());
-  auto older = f.table.Attach(opened->session_id(), 0);
+  auto older = f.table.Attach(SessionPeer(), opened->session_id(), 0);
   REQUIRE(older.ok());
 
-  auto newer = f.table.Attach(opened->session_id(), 5);
+  auto newer = f.table.Attach(SessionPeer(), opened->session_id(), 5);
 
   REQUIRE(newer.ok());
   CHECK_THAT((*older)->NextUpdate(Soon()).status(), HasMessage("served by a newer stream"));
@@ -276,7 +276,7 @@ TEST_CASE("JobTable: draining refuses sessions and waits for those that are open
   Fixture f;
   const auto opened = f.Open(f.Own(0, 1));
   REQUIRE(opened.ok());
-  auto stream = f.table.Attach(opened->session_id(), 0);
+  auto stream = f.table.Attach(SessionPeer(), opened->session_id(), 0);
   REQUIRE(stream.ok());
 
   f.table.Drain();
@@ -295,7 +295,7 @@ TEST_CASE("JobTable: before the data is read, OpenSession waits until its caller
   REQUIRE(table.Start().ok());
   int asked = 0;
 
-  const auto opened = table.OpenSession({}, [&] { return ++asked == 3; });
+  const auto opened = table.OpenSession({}, SessionPeer(), [&] { return ++asked == 3; });
 
   CHECK_THAT(opened.status(), HasCode(absl::StatusCode::kCancelled));
 }

@@ -48,42 +48,77 @@ void JobTable::Run() {
   }
 }
 
-// A process that ended normally closed its session first, but that event may still be on its way:
-// what the kernel holds of a stream is read before its end is seen. A stream that stays open beyond
-// the process (a forked child holds it) is not waited for.
 void JobTable::LoseDeparted() {
-  struct Lost {
-    std::shared_ptr<JobRuntime> job;
-    SessionPlace place;
-    std::string text;
-  };
   std::vector<Lost> lost;
   {
     MutexLock lock(&mutex_);
-    const absl::Time now = absl::Now();
-    std::vector<Departure> waiting;
-    for (const Departure& departure : departures_) {
-      const SessionTable::Session* session = sessions_.Find(departure.session);
-      if (session == nullptr || session->state != SessionTable::State::kOpen) continue;
-      if (session->stream != 0 && now < departure.deadline) {
-        waiting.push_back(departure);
-        continue;
-      }
-      const SessionPlace place = session->place;
-      const std::string text =
-          absl::StrCat("pid ", session->trainer.pid, " ended without closing its loader");
-      sessions_.Lose(departure.session,
-                     absl::AbortedError(absl::StrCat("rank ", place.rank.value(), ": ", text)));
-      const auto job = jobs_.find(place.job);
-      if (job != jobs_.end()) lost.push_back({job->second.runtime, place, text});
-    }
-    departures_ = std::move(waiting);
+    FindDepartedLocked(&lost);
+    FindAbsentLocked(&lost);
     if (!lost.empty()) changed_.NotifyAll();
   }
   for (const Lost& trainer : lost) {
     SPDLOG_WARN("rank {}: {}", trainer.place.rank.value(), trainer.text);
+    if (trainer.job == nullptr) continue;
     trainer.job->OnTrainerLost(trainer.place.rank, trainer.place.replica, trainer.text);
   }
+}
+
+// A process that ended normally closed its session first, but that event may still be on its way:
+// what the kernel holds of a stream is read before its end is seen. A stream that stays open beyond
+// the process (a forked child holds it) is not waited for.
+void JobTable::FindDepartedLocked(std::vector<Lost>* lost) {
+  const absl::Time now = absl::Now();
+  std::vector<Departure> waiting;
+  for (const Departure& departure : departures_) {
+    const SessionTable::Session* session = sessions_.Find(departure.session);
+    if (session == nullptr || session->state != SessionTable::State::kOpen) continue;
+    if (session->stream != 0 && now < departure.deadline) {
+      waiting.push_back(departure);
+      continue;
+    }
+    lost->push_back(LoseLocked(*session, absl::StrCat(DescribeTrainer(session->trainer),
+                                                      " ended without closing its loader")));
+  }
+  departures_ = std::move(waiting);
+}
+
+// Of a trainer on another machine nothing is seen but its stream: one that broke may come again.
+void JobTable::FindAbsentLocked(std::vector<Lost>* lost) {
+  const absl::Time now = absl::Now();
+  for (auto absence = absences_.begin(); absence != absences_.end();) {
+    const SessionTable::Session* session = sessions_.Find(absence->first);
+    const bool is_open = session != nullptr && session->state == SessionTable::State::kOpen;
+    if (is_open && now < absence->second.deadline) {
+      ++absence;
+      continue;
+    }
+    if (is_open) {
+      lost->push_back(
+          LoseLocked(*session, absl::StrCat(DescribeTrainer(session->trainer),
+                                            absence->second.attached_before
+                                                ? " lost its connection and did not come back"
+                                                : " opened a session and did not attach to it")));
+    }
+    absence = absences_.erase(absence);
+  }
+}
+
+JobTable::Lost JobTable::LoseLocked(const SessionTable::Session& session, std::string text) {
+  Lost lost;
+  lost.place = session.place;
+  const auto job = jobs_.find(lost.place.job);
+  if (job != jobs_.end()) lost.job = job->second.runtime;
+  sessions_.Lose(session.id,
+                 absl::AbortedError(absl::StrCat("rank ", lost.place.rank.value(), ": ", text)));
+  lost.text = std::move(text);
+  return lost;
+}
+
+void JobTable::NoteAbsentLocked(uint64_t session, bool attached_before) {
+  const SessionTable::Session* const known = sessions_.Find(session);
+  if (known == nullptr || !known->trainer.remote() || known->stream != 0) return;
+  if (known->state != SessionTable::State::kOpen) return;
+  absences_[session] = {absl::Now() + options_.remote_reattach, attached_before};
 }
 
 bool JobTable::AwaitEpochEnd(JobRuntime* job, const v1::EpochEnd& end, absl::Time deadline) {
@@ -168,14 +203,14 @@ std::vector<std::shared_ptr<JobRuntime>> JobTable::TakeFinished() {
 std::vector<v1::JobStatus> JobTable::Snapshot() const {
   std::vector<std::shared_ptr<JobRuntime>> running;
   std::vector<v1::JobStatus> ended;
-  std::map<std::pair<uint64_t, int64_t>, pid_t> pids;  // by job and rank
+  std::map<std::pair<uint64_t, int64_t>, TrainerProcess> trainers;  // by job and rank
   {
     MutexLock lock(&mutex_);
     for (const auto& [number, job] : jobs_) running.push_back(job.runtime);
     ended = ended_;
     for (const auto* session : sessions_.OpenSessions()) {
       const SessionPlace& place = session->place;
-      pids.emplace(std::make_pair(place.job, place.rank.value()), session->trainer.pid);
+      trainers.emplace(std::make_pair(place.job, place.rank.value()), session->trainer);
     }
   }
   std::vector<v1::JobStatus> statuses;
@@ -183,8 +218,10 @@ std::vector<v1::JobStatus> JobTable::Snapshot() const {
   for (const auto& job : running) {
     v1::JobStatus status = job->Snapshot();
     for (v1::RankStatus& rank : *status.mutable_ranks()) {
-      const auto pid = pids.find({status.job(), rank.rank()});
-      if (pid != pids.end()) rank.set_trainer_pid(pid->second);
+      const auto trainer = trainers.find({status.job(), rank.rank()});
+      if (trainer == trainers.end()) continue;
+      rank.set_trainer_pid(trainer->second.pid);
+      rank.set_trainer_host(trainer->second.host);
     }
     statuses.push_back(std::move(status));
   }

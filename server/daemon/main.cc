@@ -119,7 +119,7 @@ class Supervisor {
     if (!daemon.ok()) return Complain(daemon.status(), SocketExitCode(daemon.status()));
     daemon_ = std::move(*daemon);
     const absl::Status serving = daemon_->Serve();
-    if (!serving.ok()) return Complain(serving, kExitFailed);
+    if (!serving.ok()) return Complain(serving, SocketExitCode(serving));
     const absl::Status watching = WatchParent(std::move(lifeline));
     if (!watching.ok()) return Complain(watching, kExitFailed);
     loader_ = Thread("odb-load", [this] { Load(); });

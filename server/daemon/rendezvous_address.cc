@@ -6,21 +6,11 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/daemon/session_request.h"
 
 namespace odb {
-namespace {
-
-bool IsLoopbackNumber(absl::string_view address) {
-  return address == "::1" || absl::StartsWith(address, "127.") ||
-         absl::StartsWith(address, "::ffff:127.");
-}
-
-}  // namespace
-
 std::vector<std::string> ResolveHost(const std::string& host) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;

@@ -1,5 +1,7 @@
 #include "server/daemon/session_request.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -132,8 +134,16 @@ std::string RendezvousAddress(const v1::OpenSessionRequest& request, const v1::C
 }
 
 bool IsLoopback(absl::string_view address) {
-  const absl::string_view host = address.substr(0, address.rfind(':'));
-  return host == "localhost" || host == "[::1]" || host == "::1" || absl::StartsWith(host, "127.");
+  absl::string_view host = address.substr(0, address.rfind(':'));
+  if (absl::ConsumePrefix(&host, "[")) absl::ConsumeSuffix(&host, "]");
+  return host == "localhost" || IsLoopbackNumber(host);
+}
+
+bool IsLoopbackNumber(absl::string_view host) {
+  in_addr v4 = {};
+  if (inet_pton(AF_INET, std::string(host).c_str(), &v4) == 1)
+    return (ntohl(v4.s_addr) >> 24) == 127;
+  return host == "::1" || absl::StartsWith(host, "::ffff:127.");
 }
 
 }  // namespace odb

@@ -53,7 +53,11 @@ std::string SharedJobKey(const v1::OpenSessionRequest& request, int64_t incarnat
 // MASTER_ADDR:29461.
 std::string RendezvousAddress(const v1::OpenSessionRequest& request, const v1::Config& config);
 
-// Whether host:port is reachable from this machine only.
+// Whether host:port is reachable from this machine only. A name other than localhost is not known
+// to be.
 bool IsLoopback(absl::string_view address);
+
+// Whether a numeric address ("127.0.0.1", "::1") is.
+bool IsLoopbackNumber(absl::string_view host);
 
 }  // namespace odb

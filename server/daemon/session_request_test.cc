@@ -113,6 +113,9 @@ TEST_CASE("SessionRequest: rendezvous is configured, or follows MASTER_ADDR", "[
   CHECK(IsLoopback("localhost:5"));
   CHECK(!IsLoopback("10.0.0.1:5"));
   CHECK(!IsLoopback("node0:5"));
+  CHECK(!IsLoopback("0.0.0.0:5"));
+  CHECK(!IsLoopback("127.example.com:5"));
+  CHECK(IsLoopbackNumber("::ffff:127.0.0.1"));
 }
 
 TEST_CASE("SessionRequest: the first difference in shape is named", "[session]") {

@@ -15,6 +15,8 @@ namespace odb {
 namespace {
 
 constexpr absl::Duration kWaitingInterval = absl::Seconds(1);
+// What is copied of a step at once: some 50 us, for which the rank's events wait.
+constexpr int64_t kCopyPiece = 256 << 10;
 constexpr size_t kEndsQueued = 8;  // room for ends of iterations beside the planned steps
 
 int64_t UnassembledStepsMax(const RankRuntime::Options& options) {
@@ -323,6 +325,23 @@ absl::StatusOr<v1::TrainerUpdate> RankRuntimeImpl::NextUpdate(int32_t replica,
     update.mutable_waiting()->set_text(DescribeWait(replica));
     if (!update.waiting().text().empty()) return update;
   }
+}
+
+absl::Status RankRuntimeImpl::AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
+                                              std::string* out) const {
+  INVARIANT(offset >= 0 && bytes >= 0 && bytes <= arena_->bytes() - offset,
+            "no step lies outside the arena");
+  for (int64_t done = 0; done < bytes;) {
+    const int64_t piece = std::min(bytes - done, kCopyPiece);
+    // Under the lock, or the step could be dropped, and its memory be written for another one.
+    MutexLock lock(&mutex_);
+    if (!log_.Find(step_id).has_value()) {
+      return absl::NotFoundError(absl::StrCat("step ", step_id, " is not there any more"));
+    }
+    out->append(arena_->data() + offset + done, static_cast<size_t>(piece));
+    done += piece;
+  }
+  return absl::OkStatus();
 }
 
 void RankRuntimeImpl::Resume(int32_t replica, int64_t last_step_id) {

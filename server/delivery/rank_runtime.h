@@ -127,6 +127,12 @@ class RankRuntime {
   //   otherwise         the rank's failure, after it was given out as SessionFailure
   virtual absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) = 0;
 
+  // Appends bytes of a step's memory to `out`, for a trainer that does not map the arena; `offset`
+  // as in the step's tensors. Errors: NotFound if the step was returned or dropped meanwhile; `out`
+  // may hold a part then.
+  virtual absl::Status AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
+                                       std::string* out) const = 0;
+
   // The replica's stream was opened (again): unreturned steps after `last_step_id` come again, with
   // the same numbers, and the end of the iteration or the failure if that came already.
   virtual void Resume(int32_t replica, int64_t last_step_id) = 0;

@@ -43,6 +43,8 @@ class RankRuntimeImpl final : public RankRuntime {
   void Stop() override;
   absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override;
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
+  absl::Status AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
+                               std::string* out) const override;
   void Resume(int32_t replica, int64_t last_step_id) override;
   absl::Status OnTrainerLost(int32_t replica, absl::string_view text) override;
   bool IsThrough(int64_t iterator, int64_t steps) const override;

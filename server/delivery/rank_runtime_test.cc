@@ -225,6 +225,28 @@ TEST_CASE("RankRuntime: a stream that is opened again gets its unreturned steps 
   CHECK(trainer->Digest(update->step()) == trainer->digests[2]);
 }
 
+TEST_CASE("RankRuntime: the bytes of a step can be had until it is returned", "[delivery]") {
+  RankWorld world(SmallWorld(1));
+  FakeTrainer* const trainer = world.trainer(0);
+  trainer->hold = 100;
+  REQUIRE(trainer->Start(Epoch(0)).ok());
+  const auto step = trainer->Next();
+  REQUIRE(step.ok());
+  const v1::Tensor& ids = (*step)->tensors(0);
+  const auto offset = static_cast<int64_t>(ids.offset());
+  const auto bytes = static_cast<int64_t>(ids.bytes());
+  std::string copy;
+  REQUIRE(world.runtime(0)->AppendStepBytes((*step)->step_id(), offset, bytes, &copy).ok());
+
+  const std::vector<int64_t> row = trainer->TensorRow(**step, 0, 0);
+  REQUIRE(copy.size() == ids.bytes());
+  CHECK(std::equal(row.begin(), row.end(), reinterpret_cast<const int64_t*>(copy.data())));
+
+  REQUIRE(trainer->Return((*step)->step_id()).ok());
+  CHECK_THAT(world.runtime(0)->AppendStepBytes((*step)->step_id(), offset, bytes, &copy),
+             HasCode(absl::StatusCode::kNotFound));
+}
+
 TEST_CASE("RankRuntime: a trainer that died ends the epoch on all ranks", "[delivery][S13]") {
   RankWorld world(SmallWorld(3));
 

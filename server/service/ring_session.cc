@@ -61,7 +61,7 @@ absl::StatusOr<std::unique_ptr<RingSession>> RingSession::Begin(SessionHost* hos
                                                                 const StepRingRequest& request,
                                                                 std::function<void()> on_done) {
   auto memory = MakeMemory();  // first: who cannot have a ring keeps the stream it has
-  auto stream = memory.ok() ? host->Attach(request.session_id, request.last_step_id)
+  auto stream = memory.ok() ? host->Attach(SessionPeer(), request.session_id, request.last_step_id)
                             : absl::StatusOr<std::unique_ptr<SessionStream>>(memory.status());
   if (!stream.ok()) {
     Refuse(socket.get(), stream.status());

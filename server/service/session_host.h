@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -10,6 +11,15 @@
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
+
+// Where a call comes from.
+struct SessionPeer {
+  // Numeric address of a trainer that came over TCP; empty: over the Unix socket, so from this
+  // machine.
+  std::string host;
+
+  bool over_tcp() const { return !host.empty(); }
+};
 
 // One trainer's stream, from the side that serves it. The session itself goes on when a stream
 // ends, unless it was closed.
@@ -38,11 +48,14 @@ class SessionHost {
   // `cancelled` says whether the caller still waits; may be asked any time during the call.
   // Errors: those of trainer.proto.
   virtual absl::StatusOr<v1::OpenSessionReply> OpenSession(
-      const v1::OpenSessionRequest& request, const std::function<bool()>& cancelled) = 0;
+      const v1::OpenSessionRequest& request, const SessionPeer& peer,
+      const std::function<bool()>& cancelled) = 0;
 
   // A stream for a session; an earlier one of the same session ends.
-  // Errors: NotFound, Aborted (fenced), FailedPrecondition (closed), or why the session failed.
-  virtual absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
+  // Errors: NotFound, Aborted (fenced), FailedPrecondition (closed), PermissionDenied (over TCP,
+  // for a session that reads shared memory), or why the session failed.
+  virtual absl::StatusOr<std::unique_ptr<SessionStream>> Attach(const SessionPeer& peer,
+                                                                uint64_t session_id,
                                                                 int64_t last_step_id) = 0;
 };
 

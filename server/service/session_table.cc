@@ -20,6 +20,10 @@ std::string Describe(const SessionTable::Session& session) {
 
 }  // namespace
 
+std::string DescribeTrainer(const TrainerProcess& trainer) {
+  return absl::StrCat("pid ", trainer.pid, trainer.remote() ? " at " : "", trainer.host);
+}
+
 absl::StatusOr<uint64_t> SessionTable::Open(const SessionPlace& place,
                                             const TrainerProcess& trainer,
                                             const HandoverToken& token) {

@@ -32,11 +32,20 @@ struct SessionPlace {
 struct TrainerProcess {
   pid_t pid = 0;
   uint64_t start_time = 0;
+  // Where it runs, if not here: pid and start time are those of that host then, and its connection
+  // is all that is seen of it.
+  std::string host;
+  bool payload_inline = false;  // it maps no memory of ours
+
+  bool remote() const { return !host.empty(); }
 
   friend bool operator==(const TrainerProcess& a, const TrainerProcess& b) {
-    return a.pid == b.pid && a.start_time == b.start_time;
+    return a.pid == b.pid && a.start_time == b.start_time && a.host == b.host;
   }
 };
+
+// "pid 4711", "pid 4711 at 10.0.0.7".
+std::string DescribeTrainer(const TrainerProcess& trainer);
 
 // The states and rules of trainers' sessions; says nothing about streams, threads or processes.
 //

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "proto/odb/v1/status.grpc.pb.h"
 #include "server/metrics/status_board.h"
+#include "server/service/job_token.h"
 
 namespace odb {
 
@@ -22,7 +23,9 @@ class StatusServiceImpl final : public v1::StatusService::Service {
     std::function<absl::StatusOr<v1::Coverage>(const std::string& stream)> coverage;
   };
 
-  StatusServiceImpl(const StatusBoard* board, Sources sources);
+  // With `tokens` (outlives this) only for who shows the token: for TCP.
+  StatusServiceImpl(const StatusBoard* board, Sources sources,
+                    const JobTokenCheck* tokens = nullptr);
 
   grpc::Status GetStatus(grpc::ServerContext* context, const v1::GetStatusRequest* request,
                          v1::Status* status) override;
@@ -34,8 +37,11 @@ class StatusServiceImpl final : public v1::StatusService::Service {
                            v1::Coverage* coverage) override;
 
  private:
+  grpc::Status CheckToken(const grpc::ServerContext& context) const;
+
   const StatusBoard* const board_;
   const Sources sources_;
+  const JobTokenCheck* const tokens_;
 };
 
 }  // namespace odb

@@ -26,8 +26,15 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 // Ownership: by gRPC until OnDone, then by the service.
 class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::TrainerUpdate> {
  public:
-  StepsReactor(TrainerServiceImpl* service, SessionHost* host) : service_(service), host_(host) {
+  StepsReactor(TrainerServiceImpl* service, SessionHost* host, SessionPeer peer)
+      : service_(service), host_(host), peer_(std::move(peer)) {
     StartRead(&event_);
+  }
+
+  // A stream that is refused before it begins.
+  StepsReactor(TrainerServiceImpl* service, const absl::Status& refusal)
+      : service_(service), host_(nullptr) {
+    Finish(ToGrpcStatus(refusal));
   }
 
   void OnReadDone(bool ok) override {
@@ -70,7 +77,8 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
                           "the first event of Steps must be attach"));
       return;
     }
-    auto stream = host_->Attach(event_.attach().session_id(), event_.attach().last_step_id());
+    auto stream =
+        host_->Attach(peer_, event_.attach().session_id(), event_.attach().last_step_id());
     if (!stream.ok()) {
       Finish(ToGrpcStatus(stream.status()));
       return;
@@ -128,6 +136,7 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
 
   TrainerServiceImpl* const service_;
   SessionHost* const host_;
+  const SessionPeer peer_;
   v1::TrainerEvent event_;  // of the read in progress
   // Set once, by the first event; OnEvent and the writer use it side by side. Freed by OnDone.
   std::unique_ptr<SessionStream> stream_;
@@ -141,14 +150,27 @@ class StepsReactor final : public grpc::ServerBidiReactor<v1::TrainerEvent, v1::
   Thread writer_;
 };
 
-TrainerServiceImpl::TrainerServiceImpl(SessionHost* host) : host_(host) {}
+TrainerServiceImpl::TrainerServiceImpl(SessionHost* host, const JobTokenCheck* tokens)
+    : host_(host), tokens_(tokens) {}
 
 TrainerServiceImpl::~TrainerServiceImpl() { TakeRetired(); }
 
 grpc::Status TrainerServiceImpl::OpenSession(grpc::ServerContext* context,
                                              const v1::OpenSessionRequest* request,
                                              v1::OpenSessionReply* reply) {
-  auto opened = host_->OpenSession(*request, [context] { return context->IsCancelled(); });
+  SessionPeer peer;
+  if (tokens_ != nullptr) {
+    const absl::Status allowed = tokens_->Check(context->client_metadata());
+    if (!allowed.ok()) return ToGrpcStatus(allowed);
+    if (!request->payload_inline()) {
+      return ToGrpcStatus(absl::FailedPreconditionError(
+          "over TCP odbd serves trainers that take the bytes of their steps in messages "
+          "(payload_inline); this client asks for shared memory, so it has to use the Unix "
+          "socket"));
+    }
+    peer.host = HostOfPeer(context->peer());
+  }
+  auto opened = host_->OpenSession(*request, peer, [context] { return context->IsCancelled(); });
   if (!opened.ok()) return ToGrpcStatus(opened.status());
   *reply = std::move(*opened);
   return grpc::Status::OK;
@@ -157,7 +179,13 @@ grpc::Status TrainerServiceImpl::OpenSession(grpc::ServerContext* context,
 grpc::ServerBidiReactor<v1::TrainerEvent, v1::TrainerUpdate>* TrainerServiceImpl::Steps(
     grpc::CallbackServerContext* context) {
   TakeRetired();  // joins and frees those that are over
-  return new StepsReactor(this, host_);
+  SessionPeer peer;
+  if (tokens_ != nullptr) {
+    const absl::Status allowed = tokens_->Check(context->client_metadata());
+    if (!allowed.ok()) return new StepsReactor(this, allowed);
+    peer.host = HostOfPeer(context->peer());
+  }
+  return new StepsReactor(this, host_, std::move(peer));
 }
 
 void TrainerServiceImpl::Retire(StepsReactor* reactor) {

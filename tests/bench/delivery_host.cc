@@ -125,6 +125,7 @@ DeliveryHost::~DeliveryHost() {
 }
 
 absl::StatusOr<v1::OpenSessionReply> DeliveryHost::OpenSession(const v1::OpenSessionRequest&,
+                                                               const SessionPeer&,
                                                                const std::function<bool()>&) {
   v1::OpenSessionReply reply;
   {
@@ -138,7 +139,8 @@ absl::StatusOr<v1::OpenSessionReply> DeliveryHost::OpenSession(const v1::OpenSes
   return reply;
 }
 
-absl::StatusOr<std::unique_ptr<SessionStream>> DeliveryHost::Attach(uint64_t, int64_t) {
+absl::StatusOr<std::unique_ptr<SessionStream>> DeliveryHost::Attach(const SessionPeer&, uint64_t,
+                                                                    int64_t) {
   return std::unique_ptr<SessionStream>(new Stream);
 }
 

@@ -33,8 +33,10 @@ class DeliveryHost final : public SessionHost {
   ~DeliveryHost() override;
 
   absl::StatusOr<v1::OpenSessionReply> OpenSession(const v1::OpenSessionRequest& request,
+                                                   const SessionPeer& peer,
                                                    const std::function<bool()>& cancelled) override;
-  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
+  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(const SessionPeer& peer,
+                                                        uint64_t session_id,
                                                         int64_t last_step_id) override;
 
  private:

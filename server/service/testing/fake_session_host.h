@@ -23,7 +23,9 @@ namespace odb {
 class FakeSessionHost final : public SessionHost {
  public:
   absl::StatusOr<v1::OpenSessionReply> OpenSession(
-      const v1::OpenSessionRequest& request, const std::function<bool()>& cancelled) override {
+      const v1::OpenSessionRequest& request, const SessionPeer& peer,
+      const std::function<bool()>& cancelled) override {
+    if (peer.over_tcp()) Log(absl::StrCat("open from ", peer.host));
     if (request.rank() < 0) return absl::InvalidArgumentError("rank must be >= 0, got -1");
     if (request.stream() == "slow") WaitUntil(cancelled, absl::Now() + absl::Minutes(1));
     if (cancelled()) Log("cancelled");
@@ -32,7 +34,8 @@ class FakeSessionHost final : public SessionHost {
     return reply;
   }
 
-  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(uint64_t session_id,
+  absl::StatusOr<std::unique_ptr<SessionStream>> Attach(const SessionPeer& peer,
+                                                        uint64_t session_id,
                                                         int64_t last_step_id) override {
     if (session_id != 1) return absl::NotFoundError("there is no session 2");
     Log(absl::StrCat("attach ", last_step_id));

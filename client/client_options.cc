@@ -2,7 +2,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/os/unix_socket.h"
 #include "base/status_macros.h"
 #include "client/default_socket.h"
 
@@ -58,6 +57,7 @@ absl::StatusOr<ClientOptions> ClientOptions::FromLookup(const EnvironmentLookup&
   RETURN_IF_ERROR(ReadInt(lookup, "GROUP_RANK", &options.group_rank));
   RETURN_IF_ERROR(ReadInt(lookup, "MASTER_PORT", &options.master_port));
   options.master_addr = lookup("MASTER_ADDR").value_or("");
+  options.job_token = lookup("ODB_CLIENT_TOKEN").value_or("");
   options.run_id = lookup("TORCHELASTIC_RUN_ID").value_or("");
 
   RETURN_IF_ERROR(ReadChoice(lookup, "ODB_CLIENT_TRANSPORT", ParseTransport, &options.transport));
@@ -73,11 +73,15 @@ absl::StatusOr<ClientOptions> ClientOptions::FromLookup(const EnvironmentLookup&
   return options;
 }
 
+bool ClientOptions::over_tcp() const { return IsTcpSocket(socket); }
+
 absl::Status ClientOptions::Validate() const {
-  if (socket.empty() || socket.size() > kSocketPathBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat("socket must have 1 to ", kSocketPathBytesMax,
-                                                   " bytes, got ", socket.size(), ": \"", socket,
-                                                   "\""));
+  RETURN_IF_ERROR(CheckSocket(socket));
+  if (over_tcp() && transport == Transport::kRing) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("transport must be auto or stream with a socket of tcp://host:port, got ring "
+                     "with ",
+                     socket, ": a ring needs shared memory"));
   }
   RETURN_IF_ERROR(CheckRange("world_size", world_size, 1, 1 << 20));
   RETURN_IF_ERROR(CheckRange("rank", rank, 0, world_size - 1));

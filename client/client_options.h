@@ -20,7 +20,8 @@ enum class IdleMode {
   kRaw,      // a step without tensors, `idle` set
 };
 
-// How step messages travel. The tensors lie in shared memory either way.
+// How step messages travel. The tensors lie in shared memory either way, but over TCP (`socket`):
+// there a stream brings their bytes as well.
 enum class Transport {
   kAuto,    // the ring, if the daemon offers one, else the stream
   kRing,    // a ring in shared memory: no thread and no connection of gRPC in the trainer
@@ -40,9 +41,13 @@ enum class Pin {
 // FromEnvironment() fills in everything that torchrun says, so that most programs change nothing.
 // Value type.
 struct ClientOptions {
-  // Unix socket of odbd. Default: $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else
+  // Unix socket of odbd, or tcp://host:port (its `listen`) from where its memory cannot be shared:
+  // another machine, another container. Default: $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else
   // /tmp/odbd-<uid>.sock (as odbd itself chooses).
   std::string socket;
+
+  // With tcp://: the daemon's job_token. Default: $ODB_CLIENT_TOKEN.
+  std::string job_token;
 
   // Which of the daemon's streams: "train" (default), "eval", ...
   std::string stream = "train";
@@ -86,7 +91,8 @@ struct ClientOptions {
 
   // Of a stream: steps that are received ahead of Next(). They lie in the daemon's arena either
   // way, so a larger number costs no memory; a smaller one than the daemon's prefetch_steps costs
-  // wake-ups. >= 1.
+  // wake-ups. Over TCP each lies in this process; the daemon's prefetch_steps bounds them too.
+  // >= 1.
   int32_t prefetch = 8;
 
   // How long Open() waits for the socket to appear. Longer: a daemon that is started beside the
@@ -97,7 +103,9 @@ struct ClientOptions {
   // an earlier job's end.
   absl::Duration open_timeout = absl::Minutes(10);
 
-  // How long a ring or a stream that broke is tried again while the daemon's socket still answers.
+  // How long a ring or a stream that broke is tried again while the daemon's socket still answers;
+  // over TCP, whether it does or not. The daemon itself waits 30 s for a trainer of another
+  // machine.
   absl::Duration reattach_timeout = absl::Seconds(10);
 
   // How long Close() waits for the daemon to end the stream before it is cut.
@@ -125,8 +133,12 @@ struct ClientOptions {
   int32_t effective_dp_size() const { return dp_size.value_or(world_size / replicas_or_one()); }
   int32_t effective_replica() const { return replica.value_or(rank % replicas_or_one()); }
 
-  // InvalidArgument: a field out of range, or a socket path that does not fit the 107 bytes a Unix
-  // socket address holds. The text names the field, its value and what is allowed.
+  // Whether `socket` is tcp://host:port.
+  bool over_tcp() const;
+
+  // InvalidArgument: a field out of range, a socket path that does not fit the 107 bytes a Unix
+  // socket address holds, or a ring over TCP. The text names the field, its value and what is
+  // allowed.
   absl::Status Validate() const;
 
  private:

@@ -133,6 +133,28 @@ TEST_CASE("ClientOptions: values out of range are refused with what is allowed",
   }
 }
 
+TEST_CASE("ClientOptions: over TCP a host and a port are named, and no ring is possible",
+          "[client]") {
+  ClientOptions options = ClientOptions::FromLookup(From({{"ODB_SOCKET", "tcp://node7:29462"},
+                                                          {"ODB_CLIENT_TOKEN", "sesame"}}))
+                              .value();
+  CHECK(options.over_tcp());
+  CHECK(options.job_token == "sesame");
+  CHECK(options.Validate().ok());
+  options.socket = "tcp://[2001:db8::7]:29462";
+  CHECK(options.Validate().ok());
+  for (const char* socket : {"tcp://", "tcp://node7", "tcp://:29462", "tcp://node7:0",
+                             "tcp://node7:65536", "tcp://node7:x"}) {
+    options.socket = socket;
+    CHECK_THAT(options.Validate(),
+               HasMessage("socket must be tcp://host:port with a port from 1 to 65535, got \""));
+  }
+  options.socket = "tcp://node7:29462";
+  options.transport = Transport::kRing;
+  CHECK_THAT(options.Validate(), HasMessage("transport must be auto or stream with a socket of "
+                                            "tcp://host:port, got ring with tcp://node7:29462"));
+}
+
 TEST_CASE("ParseIdleMode: an unknown mode is answered with the known ones", "[client]") {
   CHECK(ParseIdleMode("skip").value() == IdleMode::kSkip);
   CHECK_THAT(ParseIdleMode("none").status(), HasMessage("stand-in, skip or raw"));

@@ -5,7 +5,7 @@
 
 namespace odb {
 
-bool Inbox::Push(v1::TrainerUpdate update) {
+bool Inbox::Push(v1::TrainerUpdate update, StepMemory memory) {
   MutexLock lock(&mutex_);
   if (update.has_step()) {
     if (update.step().step_id() <= last_step_id_) return !closed_;
@@ -16,7 +16,7 @@ bool Inbox::Push(v1::TrainerUpdate update) {
   }
   if (closed_) return false;
   if (IteratorOf(update) < iterator_) return true;
-  updates_.push_back(std::move(update));
+  updates_.push_back({std::move(update), std::move(memory)});
   not_empty_.NotifyAll();
   return true;
 }
@@ -27,7 +27,7 @@ void Inbox::Fail(absl::Status status) {
   not_empty_.NotifyAll();
 }
 
-absl::StatusOr<v1::TrainerUpdate> Inbox::Pop(absl::Time deadline) {
+absl::StatusOr<Inbox::Received> Inbox::Pop(absl::Time deadline) {
   MutexLock lock(&mutex_);
   while (updates_.empty()) {
     if (!failure_.ok()) return failure_;
@@ -36,10 +36,10 @@ absl::StatusOr<v1::TrainerUpdate> Inbox::Pop(absl::Time deadline) {
       return absl::DeadlineExceededError("no step came before the deadline");
     }
   }
-  v1::TrainerUpdate update = std::move(updates_.front());
+  Received received = std::move(updates_.front());
   updates_.pop_front();
   not_full_.NotifyAll();
-  return update;
+  return received;
 }
 
 bool Inbox::ready() {
@@ -84,12 +84,11 @@ int64_t Inbox::IteratorOf(const v1::TrainerUpdate& update) {
 }
 
 void Inbox::DropOldLocked() {
-  updates_.erase(
-      std::remove_if(updates_.begin(), updates_.end(),
-                     [this](const v1::TrainerUpdate& update) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-                       return IteratorOf(update) < iterator_;
-                     }),
-      updates_.end());
+  updates_.erase(std::remove_if(updates_.begin(), updates_.end(),
+                                [this](const Received& one) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                                  return IteratorOf(one.update) < iterator_;
+                                }),
+                 updates_.end());
 }
 
 }  // namespace odb

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/os/mutex.h"
+#include "client/step_memory.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
@@ -18,17 +19,22 @@ namespace odb {
 // Threads: thread-safe; one producer, one consumer.
 class Inbox {
  public:
+  struct Received {
+    v1::TrainerUpdate update;
+    StepMemory memory;  // of a step that brought its bytes along; else empty
+  };
+
   explicit Inbox(size_t capacity) : capacity_(capacity) {}
 
   // Waits while full. False after Close(): nobody will take the update. A step that came before (a
   // stream was attached again) and what belongs to an earlier iteration is dropped.
-  bool Push(v1::TrainerUpdate update);
+  bool Push(v1::TrainerUpdate update, StepMemory memory = {});
 
   // The end of everything: Pop returns `status` once it is empty, for ever. The first one counts.
   void Fail(absl::Status status);
 
   // Errors: DeadlineExceeded; what Fail() said.
-  absl::StatusOr<v1::TrainerUpdate> Pop(absl::Time deadline);
+  absl::StatusOr<Received> Pop(absl::Time deadline);
 
   // Whether Pop would return at once.
   bool ready();
@@ -61,7 +67,7 @@ class Inbox {
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   int64_t iterator_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_step_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::deque<v1::TrainerUpdate> updates_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Received> updates_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace odb

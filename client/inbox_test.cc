@@ -22,7 +22,7 @@ TEST_CASE("Inbox: steps come out in order, each number once", "[client]") {
   for (const int64_t id : {1, 2, 1, 2, 3}) CHECK(inbox.Push(StepUpdate(id)));
 
   CHECK(inbox.last_step_id() == 3);
-  for (const int64_t id : {1, 2, 3}) CHECK(inbox.Pop(Soon()).value().step().step_id() == id);
+  for (const int64_t id : {1, 2, 3}) CHECK(inbox.Pop(Soon()).value().update.step().step_id() == id);
   CHECK_THAT(inbox.Pop(absl::Now()).status(), HasCode(absl::StatusCode::kDeadlineExceeded));
 }
 
@@ -47,11 +47,11 @@ TEST_CASE("Inbox: a full one holds the producer until a step is taken", "[client
   int64_t first = 0;
   {
     Thread producer("producer", [&] { pushed = inbox.Push(StepUpdate(2)); });
-    first = inbox.Pop(Soon()).value().step().step_id();
+    first = inbox.Pop(Soon()).value().update.step().step_id();
   }
   CHECK(pushed);
   CHECK(first == 1);
-  CHECK(inbox.Pop(Soon()).value().step().step_id() == 2);
+  CHECK(inbox.Pop(Soon()).value().update.step().step_id() == 2);
 }
 
 TEST_CASE("Inbox: a new iteration drops the old one's steps and frees its producer", "[client]") {
@@ -63,7 +63,7 @@ TEST_CASE("Inbox: a new iteration drops the old one's steps and frees its produc
   }
   CHECK(inbox.Push(StepUpdate(3, /*iterator=*/1)));
 
-  CHECK(inbox.Pop(Soon()).value().step().step_id() == 3);
+  CHECK(inbox.Pop(Soon()).value().update.step().step_id() == 3);
 }
 
 TEST_CASE("Inbox: closing frees both sides", "[client]") {

@@ -59,7 +59,7 @@ absl::Status Client::CheckUsable() const {
 
 const v1::OpenSessionReply& Client::session() const { return connection_->session(); }
 
-const char* Client::arena() const { return connection_->arena()->data(); }
+const char* Client::arena() const { return connection_->arena().data; }
 
 Transport Client::transport() const { return connection_->transport(); }
 
@@ -124,13 +124,13 @@ absl::StatusOr<StepHandle> Client::TakeNext(absl::Time deadline) {
       break;
     }
     if (ahead_ != nullptr) return TakeStep(std::exchange(ahead_, nullptr));
-    ASSIGN_OR_RETURN(v1::TrainerUpdate update, Receive(deadline));
-    if (update.has_epoch_end()) {
-      RETURN_IF_ERROR(FinishEpoch(std::move(*update.mutable_epoch_end())));
+    ASSIGN_OR_RETURN(Inbox::Received received, Receive(deadline));
+    if (received.update.has_epoch_end()) {
+      RETURN_IF_ERROR(FinishEpoch(std::move(*received.update.mutable_epoch_end())));
     } else if (at_limit) {
       RETURN_IF_ERROR(EndIteration());
     } else {
-      ASSIGN_OR_RETURN(StepHandle made, MakeStep(std::move(*update.mutable_step())));
+      ASSIGN_OR_RETURN(StepHandle made, MakeStep(std::move(received)));
       ASSIGN_OR_RETURN(StepHandle step, TakeStep(std::move(made)));
       if (step->idle() && options_.idle == IdleMode::kSkip) continue;
       return step;
@@ -142,23 +142,24 @@ absl::StatusOr<StepHandle> Client::TakeNext(absl::Time deadline) {
 absl::StatusOr<StepHandle> Client::Peek() {
   RETURN_IF_ERROR(CheckUsable());
   if (ahead_ != nullptr) return ahead_;
-  if (!iterating_ || LimitReached() || update_ahead_.has_value()) return StepHandle();
+  if (!iterating_ || LimitReached() || received_ahead_.has_value()) return StepHandle();
   connection_->steps()->Poll();
   if (!inbox_->ready()) return StepHandle();
-  absl::StatusOr<v1::TrainerUpdate> update = inbox_->Pop(absl::InfinitePast());
-  if (!update.ok()) return StepHandle();  // Next() repeats it
-  if (!update->has_step() || (update->step().idle() && options_.idle == IdleMode::kSkip)) {
-    update_ahead_ = std::move(*update);
+  absl::StatusOr<Inbox::Received> received = inbox_->Pop(absl::InfinitePast());
+  if (!received.ok()) return StepHandle();  // Next() repeats it
+  const v1::TrainerUpdate& update = received->update;
+  if (!update.has_step() || (update.step().idle() && options_.idle == IdleMode::kSkip)) {
+    received_ahead_ = *std::move(received);
     return StepHandle();
   }
-  ASSIGN_OR_RETURN(ahead_, MakeStep(std::move(*update->mutable_step())));
+  ASSIGN_OR_RETURN(ahead_, MakeStep(*std::move(received)));
   return ahead_;
 }
 
 void Client::ForgetAhead() {
   if (ahead_ != nullptr) ahead_->Forget();
   ahead_ = nullptr;
-  update_ahead_.reset();
+  received_ahead_.reset();
 }
 
 bool Client::LimitReached() const {
@@ -166,11 +167,11 @@ bool Client::LimitReached() const {
          (limits_.max_samples > 0 && emitted_samples_ >= limits_.max_samples);
 }
 
-absl::StatusOr<v1::TrainerUpdate> Client::Receive(absl::Time deadline) {
-  if (update_ahead_.has_value()) {
-    v1::TrainerUpdate update = std::move(*update_ahead_);
-    update_ahead_.reset();
-    return update;
+absl::StatusOr<Inbox::Received> Client::Receive(absl::Time deadline) {
+  if (received_ahead_.has_value()) {
+    Inbox::Received received = std::move(*received_ahead_);
+    received_ahead_.reset();
+    return received;
   }
   StepTransport* const steps = connection_->steps();
   steps->Poll();
@@ -200,14 +201,16 @@ absl::StatusOr<StepHandle> Client::TakeStep(StepHandle step) {
   return step;
 }
 
-absl::StatusOr<StepHandle> Client::MakeStep(v1::Step step) {
+absl::StatusOr<StepHandle> Client::MakeStep(Inbox::Received received) {
+  v1::Step step = std::move(*received.update.mutable_step());
   if (step.idle() && options_.idle == IdleMode::kStandIn && step.tensors_size() == 0) {
     return fault_ = absl::InternalError(
                absl::StrCat("the daemon sent step ", step.index(), " idle and without a stand-in"));
   }
   const bool with_tensors = !step.idle() || options_.idle == IdleMode::kStandIn;
-  absl::StatusOr<StepHandle> made =
-      ClientStep::Create(std::move(step), connection_->arena(), outbox_, with_tensors);
+  absl::StatusOr<StepHandle> made = ClientStep::Create(
+      std::move(step), options_.over_tcp() ? std::move(received.memory) : connection_->arena(),
+      outbox_, with_tensors);
   if (!made.ok()) fault_ = made.status();
   return made;
 }

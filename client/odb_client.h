@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/client_options.h"
+#include "client/inbox.h"
 #include "client/outbox.h"
 #include "client/step.h"
 #include "client/wait_meter.h"
@@ -18,7 +19,6 @@
 
 namespace odb {
 
-class Inbox;
 class SessionConnection;
 
 // Where an iteration ends before its epoch does; 0 = no limit. Every rank that sets the same limits
@@ -28,7 +28,8 @@ struct IterationLimits {
   int64_t max_samples = 0;  // samples over all ranks; the step that reaches it is the last
 };
 
-// A trainer's session with its node's odbd: steps of tensors in shared memory.
+// A trainer's session with its node's odbd: steps of tensors in shared memory, or, from another
+// machine over TCP, in memory of its own.
 //
 //   ASSIGN_OR_RETURN(const ClientOptions options, ClientOptions::FromEnvironment());
 //   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
@@ -60,7 +61,7 @@ class Client {
   // What the daemon said at Open(): accumulation, records, estimated steps, ...
   const v1::OpenSessionReply& session() const;
 
-  // Where the arena is mapped; its size is session().arena_bytes().
+  // Where the arena is mapped; its size is session().arena_bytes(). nullptr over TCP.
   const char* arena() const;
 
   // How the steps travel: Transport::kRing or kStream.
@@ -128,9 +129,9 @@ class Client {
   absl::Status CheckUsable() const;
   bool LimitReached() const;
   absl::StatusOr<StepHandle> TakeNext(absl::Time deadline);
-  absl::StatusOr<v1::TrainerUpdate> Receive(absl::Time deadline);
+  absl::StatusOr<Inbox::Received> Receive(absl::Time deadline);
   absl::Status ReportProgress(bool waiting, Haste haste);
-  absl::StatusOr<StepHandle> MakeStep(v1::Step step);
+  absl::StatusOr<StepHandle> MakeStep(Inbox::Received received);
   absl::StatusOr<StepHandle> TakeStep(StepHandle step);
   void ForgetAhead();
   absl::Status FinishEpoch(v1::EpochEnd end);
@@ -154,7 +155,7 @@ class Client {
   std::optional<v1::EpochEnd> epoch_end_;
   // What Peek() took out of the inbox: a step to give, or anything else.
   StepHandle ahead_;
-  std::optional<v1::TrainerUpdate> update_ahead_;
+  std::optional<Inbox::Received> received_ahead_;
 };
 
 }  // namespace odb

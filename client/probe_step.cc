@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/os/memfd.h"
 #include "base/status_macros.h"
+#include "client/step_memory.h"
 
 namespace odb {
 namespace {
@@ -82,7 +83,8 @@ absl::StatusOr<StepHandle> MakeProbeStep(const v1::ProbeStep& probe, int64_t ind
   }
   // Owners: the step, and whoever reads a tensor of it.
   auto region = std::make_shared<const MappedRegion>(std::move(mapped));
-  return ClientStep::Create(std::move(step), std::move(region), /*outbox=*/nullptr,
+  char* const data = region->data();
+  return ClientStep::Create(std::move(step), {std::move(region), data, size}, /*outbox=*/nullptr,
                             /*with_tensors=*/true);
 }
 

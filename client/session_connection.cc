@@ -26,19 +26,29 @@ absl::StatusOr<std::unique_ptr<StepTransport>> OpenRing(const ClientOptions& opt
 
 }  // namespace
 
+void SessionConnection::UseArena(const ClientOptions& options, MappedRegion memory) {
+  auto arena = std::make_shared<Arena>(std::move(memory));
+  if (options.wants_pinned()) {
+    arena->Pin(NewCudaApi(), options.device.value_or(PinnedRegion::kCurrentDevice));
+  }
+  pinned_ = arena->pinned();
+  why_not_pinned_ = arena->why_not_pinned();
+  arena_.data = arena->memory().data();
+  arena_.bytes = arena->memory().size();
+  arena_.owner = std::move(arena);
+}
+
 absl::StatusOr<std::unique_ptr<SessionConnection>> SessionConnection::Open(
     const ClientOptions& options, Inbox* inbox, Outbox* outbox) {
   ASSIGN_OR_RETURN(OpenedSession opened, OpenSession(options));
   std::unique_ptr<SessionConnection> connection(new SessionConnection);
   connection->session_ = opened.reply;
-  auto arena = std::make_shared<Arena>(std::move(opened.arena));
-  if (options.wants_pinned()) {
-    arena->Pin(NewCudaApi(), options.device.value_or(PinnedRegion::kCurrentDevice));
+  if (!options.over_tcp()) {
+    connection->UseArena(options, std::move(opened.arena));
+  } else if (options.wants_pinned()) {
+    connection->why_not_pinned_ = "steps that come over TCP lie in memory of their own";
   }
-  connection->pinned_ = arena->pinned();
-  connection->why_not_pinned_ = arena->why_not_pinned();
-  connection->arena_ = std::shared_ptr<const MappedRegion>(arena, &arena->memory());
-  if (options.transport != Transport::kStream) {
+  if (options.transport != Transport::kStream && !options.over_tcp()) {
     auto ring = OpenRing(options, opened.reply, inbox, outbox);
     if (ring.ok()) {
       connection->kind_ = Transport::kRing;

@@ -9,13 +9,14 @@
 #include "client/client_options.h"
 #include "client/inbox.h"
 #include "client/outbox.h"
+#include "client/step_memory.h"
 #include "client/step_transport.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
 
-// The connection of one session to its daemon: opens the session, maps its arena, pins it if that
-// is asked for, and chooses how its steps travel.
+// The connection of one session to its daemon: opens the session, maps its arena (not over TCP),
+// pins it if that is asked for, and chooses how its steps travel.
 //
 // With a ring nothing of gRPC is left once Open returns: no object, no thread.
 // Ownership: keeps `inbox` and `outbox` (outlive it). Threads: those of the transport; used by the
@@ -27,7 +28,8 @@ class SessionConnection {
                                                                  Inbox* inbox, Outbox* outbox);
 
   const v1::OpenSessionReply& session() const { return session_; }
-  const std::shared_ptr<const MappedRegion>& arena() const { return arena_; }
+  // Shared with the steps, which may outlive the client. Empty over TCP.
+  const StepMemory& arena() const { return arena_; }
   bool pinned() const { return pinned_; }
   const std::string& why_not_pinned() const { return why_not_pinned_; }
 
@@ -37,10 +39,11 @@ class SessionConnection {
 
  private:
   SessionConnection() = default;
+  void UseArena(const ClientOptions& options, MappedRegion memory);
 
   v1::OpenSessionReply session_;
   // The mapping, which shares its Arena with the steps: they may outlive the client.
-  std::shared_ptr<const MappedRegion> arena_;
+  StepMemory arena_;
   bool pinned_ = false;
   std::string why_not_pinned_;
   Transport kind_ = Transport::kStream;

@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 #include <poll.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -10,8 +11,8 @@
 #include "absl/time/clock.h"
 #include "base/os/unix_socket.h"
 #include "base/status_macros.h"
+#include "client/daemon_channel.h"
 #include "client/handover_client.h"
-#include "client/local_channel.h"
 #include "client/step_transport.h"
 
 namespace odb {
@@ -42,6 +43,7 @@ v1::OpenSessionRequest MakeRequest(const ClientOptions& options) {
   request.set_pid(options.trainer.pid);
   request.set_start_time(options.trainer.start_time);
   request.set_client(options.client_name);
+  request.set_payload_inline(options.over_tcp());
   return request;
 }
 
@@ -59,17 +61,34 @@ absl::Status WaitForDaemon(const std::string& path, absl::Time deadline) {
   }
 }
 
+// As WaitForDaemon, over TCP.
+absl::Status WaitForConnection(const ClientOptions& options, grpc::Channel* channel) {
+  const absl::Time deadline = absl::Now() + options.connect_timeout;
+  if (channel->WaitForConnected(absl::ToChronoTime(deadline))) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat(
+      "no odbd answers at ", options.socket, " within ",
+      absl::FormatDuration(options.connect_timeout),
+      "; it has to run there with `listen` set to an address that this machine reaches"));
+}
+
 }  // namespace
 
 absl::StatusOr<OpenedSession> OpenSession(const ClientOptions& options) {
-  RETURN_IF_ERROR(WaitForDaemon(options.socket, absl::Now() + options.connect_timeout));
   OpenedSession session;
-  session.stub = v1::TrainerService::NewStub(LocalChannel(options.socket));
+  const std::shared_ptr<grpc::Channel> channel = DaemonChannel(options.socket);
+  if (options.over_tcp()) {
+    RETURN_IF_ERROR(WaitForConnection(options, channel.get()));
+  } else {
+    RETURN_IF_ERROR(WaitForDaemon(options.socket, absl::Now() + options.connect_timeout));
+  }
+  session.stub = v1::TrainerService::NewStub(channel);
   grpc::ClientContext context;
+  ShowJobToken(options.job_token, &context);
   context.set_deadline(absl::ToChronoTime(absl::Now() + options.open_timeout));
   const absl::Status opened =
       ToStatus(session.stub->OpenSession(&context, MakeRequest(options), &session.reply));
   if (!opened.ok()) return SaidBy(options.socket, opened);
+  if (options.over_tcp()) return session;
   ASSIGN_OR_RETURN(session.arena,
                    ReceiveArena(options.socket, session.reply, absl::Now() + options.open_timeout));
   return session;

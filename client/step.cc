@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kTensorAlignment = 64;
 
-absl::Status CheckTensor(const v1::Tensor& tensor, uint64_t arena_bytes) {
+absl::Status CheckTensor(const v1::Tensor& tensor, uint64_t memory_bytes) {
   const int64_t element = ElementBytes(tensor.dtype());
   if (element == 0) {
     return absl::InternalError(
@@ -24,10 +24,10 @@ absl::Status CheckTensor(const v1::Tensor& tensor, uint64_t arena_bytes) {
     }
   }
   if (bytes != tensor.bytes() || tensor.offset() % kTensorAlignment != 0 ||
-      tensor.offset() > arena_bytes || bytes > arena_bytes - tensor.offset()) {
+      tensor.offset() > memory_bytes || bytes > memory_bytes - tensor.offset()) {
     return absl::InternalError(absl::StrCat("tensor ", tensor.name(), " of ", bytes,
                                             " bytes was announced with ", tensor.bytes(), " at ",
-                                            tensor.offset(), " in an arena of ", arena_bytes));
+                                            tensor.offset(), " in an arena of ", memory_bytes));
   }
   return absl::OkStatus();
 }
@@ -53,22 +53,20 @@ int64_t ElementBytes(v1::DType dtype) {
   }
 }
 
-ClientStep::ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
-                       std::shared_ptr<Outbox> outbox)
-    : message_(std::move(message)), arena_(std::move(arena)), outbox_(std::move(outbox)) {}
+ClientStep::ClientStep(v1::Step message, StepMemory memory, std::shared_ptr<Outbox> outbox)
+    : message_(std::move(message)), memory_(std::move(memory)), outbox_(std::move(outbox)) {}
 
 ClientStep::~ClientStep() {
   if (outbox_ != nullptr && !forgotten_) outbox_->Return(message_.step_id());
 }
 
-absl::StatusOr<StepHandle> ClientStep::Create(v1::Step message,
-                                              std::shared_ptr<const MappedRegion> arena,
+absl::StatusOr<StepHandle> ClientStep::Create(v1::Step message, StepMemory memory,
                                               std::shared_ptr<Outbox> outbox, bool with_tensors) {
   if (!with_tensors) message.clear_tensors();
   for (const v1::Tensor& tensor : message.tensors()) {
-    RETURN_IF_ERROR(CheckTensor(tensor, arena->size()));
+    RETURN_IF_ERROR(CheckTensor(tensor, memory.bytes));
   }
-  return StepHandle(new ClientStep(std::move(message), std::move(arena), std::move(outbox)));
+  return StepHandle(new ClientStep(std::move(message), std::move(memory), std::move(outbox)));
 }
 
 TensorView ClientStep::tensor(int i) const {
@@ -76,7 +74,7 @@ TensorView ClientStep::tensor(int i) const {
   const v1::Tensor& tensor = message_.tensors(i);
   return TensorView{tensor.name(), tensor.dtype(),
                     absl::MakeConstSpan(tensor.shape().data(), tensor.shape().size()),
-                    arena_->data() + tensor.offset(), static_cast<int64_t>(tensor.bytes())};
+                    memory_.data + tensor.offset(), static_cast<int64_t>(tensor.bytes())};
 }
 
 }  // namespace odb

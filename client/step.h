@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/os/memfd.h"
 #include "client/outbox.h"
+#include "client/step_memory.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
@@ -17,7 +17,7 @@ namespace odb {
 // Bytes of one element; 0 for an unknown type.
 int64_t ElementBytes(v1::DType dtype);
 
-// A tensor of a step, where it lies in shared memory.
+// A tensor of a step, where it lies in the step's memory.
 struct TensorView {
   std::string name;  // input_ids, labels, attention_mask, ...
   v1::DType dtype = v1::DTYPE_UNSPECIFIED;
@@ -28,9 +28,9 @@ struct TensorView {
 
 // One step as the trainer holds it. Its memory goes back to the daemon when it is destroyed.
 //
-// Ownership: a step keeps the mapping of the arena alive, so tensors stay valid after Close() and
-// after the client is gone. Tensors of an idle step lie in memory that all idle steps of the
-// session share: read them, do not write them.
+// Ownership: a step keeps the mapping of the arena alive, or, over TCP, its own memory, so tensors
+// stay valid after Close() and after the client is gone. Tensors of an idle step may lie in memory
+// that all idle steps of the session share: read them, do not write them.
 // Threads: immutable once it was taken; may be destroyed by any thread. In a forked child its
 // destruction does nothing.
 class ClientStep {
@@ -41,11 +41,12 @@ class ClientStep {
 
   // Takes over a step that was received. With `with_tensors` false it has no tensors. Without an
   // outbox nobody is told when it dies.
-  // Errors: Internal if a tensor does not lie inside the arena, aligned, with as many bytes as its
+  // Errors: Internal if a tensor does not lie inside the memory, aligned, with as many bytes as its
   // type and shape say; the step is then not returned.
-  static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(
-      v1::Step message, std::shared_ptr<const MappedRegion> arena, std::shared_ptr<Outbox> outbox,
-      bool with_tensors);
+  static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(v1::Step message,
+                                                                  StepMemory memory,
+                                                                  std::shared_ptr<Outbox> outbox,
+                                                                  bool with_tensors);
 
   // The iteration was left before the step was taken: its memory is the daemon's again, and is not
   // given back a second time. Called by the client, which holds the step then.
@@ -66,12 +67,10 @@ class ClientStep {
   TensorView tensor(int i) const;  // 0 <= i < num_tensors()
 
  private:
-  ClientStep(v1::Step message, std::shared_ptr<const MappedRegion> arena,
-             std::shared_ptr<Outbox> outbox);
+  ClientStep(v1::Step message, StepMemory memory, std::shared_ptr<Outbox> outbox);
 
   v1::Step message_;
-  // Shared by all steps of the session and by the client.
-  std::shared_ptr<const MappedRegion> arena_;
+  StepMemory memory_;  // the arena: shared by all steps of the session and by the client
   std::shared_ptr<Outbox> outbox_;
   // Set by the client while nobody else reads them.
   mutable bool forgotten_ = false;

@@ -6,7 +6,7 @@
 
 namespace odb {
 
-void UpdateIntake::Receive(v1::TrainerUpdate update) {
+void UpdateIntake::Receive(v1::TrainerUpdate update, StepMemory memory) {
   if (update.has_failure()) {
     {
       MutexLock lock(&mutex_);
@@ -22,7 +22,7 @@ void UpdateIntake::Receive(v1::TrainerUpdate update) {
     MutexLock lock(&mutex_);
     waiting_text_ = update.has_waiting() ? update.waiting().text() : "";
   }
-  if (!update.has_waiting()) inbox_->Push(std::move(update));
+  if (!update.has_waiting()) inbox_->Push(std::move(update), std::move(memory));
 }
 
 bool UpdateIntake::failed() {
@@ -47,6 +47,13 @@ absl::Status Gone(absl::string_view socket, const v1::OpenSessionReply& session,
                   absl::string_view why) {
   return absl::UnavailableError(
       absl::StrCat("odbd at ", socket, " (pid ", session.daemon_pid(), ") is gone: ", why));
+}
+
+absl::Status NotReached(absl::string_view socket, const v1::OpenSessionReply& session,
+                        absl::string_view why, absl::Duration tried) {
+  return absl::UnavailableError(absl::StrCat("odbd at ", socket, " (pid ", session.daemon_pid(),
+                                             " there) is gone or cannot be reached: ", why,
+                                             "; gave up after ", absl::FormatDuration(tried)));
 }
 
 absl::Status NotTakenBack(absl::string_view socket, absl::string_view why, absl::Duration tried) {

@@ -8,6 +8,7 @@
 #include "base/os/mutex.h"
 #include "client/inbox.h"
 #include "client/outbox.h"
+#include "client/step_memory.h"
 #include "proto/odb/v1/trainer.pb.h"
 
 namespace odb {
@@ -40,7 +41,8 @@ class UpdateIntake {
   UpdateIntake(Inbox* inbox, Outbox* outbox) : inbox_(inbox), outbox_(outbox) {}
 
   // Steps and ends go into the inbox, waiting while it is full; a failure ends it and the outbox.
-  void Receive(v1::TrainerUpdate update);
+  // `memory`: of a step that brought its bytes along.
+  void Receive(v1::TrainerUpdate update, StepMemory memory = {});
 
   bool failed();  // by a SessionFailure
   std::string waiting_text();
@@ -63,6 +65,10 @@ absl::Status SaidBy(absl::string_view socket, const absl::Status& status);
 // The daemon of `session` is not there any more.
 absl::Status Gone(absl::string_view socket, const v1::OpenSessionReply& session,
                   absl::string_view why);
+
+// Over TCP the two cannot be told apart: it is not there, or not reached.
+absl::Status NotReached(absl::string_view socket, const v1::OpenSessionReply& session,
+                        absl::string_view why, absl::Duration tried);
 
 // It is, but does not take the session back.
 absl::Status NotTakenBack(absl::string_view socket, absl::string_view why, absl::Duration tried);

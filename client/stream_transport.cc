@@ -6,14 +6,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/os/unix_socket.h"
-#include "client/local_channel.h"
+#include "client/daemon_channel.h"
 
 namespace odb {
 namespace {
 
 constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
+// Times in a row that a step may come damaged.
+constexpr int kDamagedMax = 3;
 
 using Stream = grpc::ClientReaderWriter<v1::TrainerEvent, v1::TrainerUpdate>;
+
+std::unique_ptr<StepAssembly> MakeAssembly(const ClientOptions& options,
+                                           const v1::OpenSessionReply& session) {
+  if (!options.over_tcp()) return nullptr;
+  return std::make_unique<StepAssembly>(StepMemoryPool::Create(), session.arena_bytes());
+}
 
 }  // namespace
 
@@ -25,7 +33,8 @@ StreamTransport::StreamTransport(const ClientOptions& options, const v1::OpenSes
       stub_(std::move(stub)),
       inbox_(inbox),
       outbox_(outbox),
-      intake_(inbox, outbox) {}
+      intake_(inbox, outbox),
+      assembly_(MakeAssembly(options, session)) {}
 
 StreamTransport::~StreamTransport() { Shutdown(absl::InfinitePast()); }
 
@@ -50,6 +59,8 @@ void StreamTransport::Run() {
 
 absl::Status StreamTransport::RunStream() {
   grpc::ClientContext context;
+  ShowJobToken(options_.job_token, &context);
+  if (assembly_ != nullptr) assembly_->Reset();
   {
     MutexLock lock(&mutex_);
     if (cut_) return absl::CancelledError("the client was closed");
@@ -65,7 +76,9 @@ absl::Status StreamTransport::RunStream() {
     v1::TrainerUpdate update;
     while (stream->Read(&update)) {
       attach_deadline_ = absl::InfiniteFuture();
-      intake_.Receive(std::move(update));
+      if (Receive(std::move(update))) continue;
+      context.TryCancel();
+      break;
     }
     outbox_->Interrupt();
   }
@@ -73,6 +86,32 @@ absl::Status StreamTransport::RunStream() {
   MutexLock lock(&mutex_);
   context_ = nullptr;
   return status;
+}
+
+bool StreamTransport::Receive(v1::TrainerUpdate update) {
+  absl::Status status;
+  StepMemory memory;
+  if (assembly_ != nullptr && update.has_chunk()) {
+    status = assembly_->AddChunk(update.chunk());
+    if (status.ok()) return true;
+  } else if (assembly_ != nullptr && update.has_step()) {
+    absl::StatusOr<StepMemory> finished = assembly_->Finish(update.step());
+    status = finished.status();
+    if (status.ok()) memory = *std::move(finished);
+  }
+  if (status.ok()) {
+    intake_.Receive(std::move(update), std::move(memory));
+    return true;
+  }
+  if (absl::IsDataLoss(status) && assembly_->num_damaged() < kDamagedMax) return false;
+  gave_up_ = true;
+  if (absl::IsDataLoss(status)) {
+    status = absl::DataLossError(
+        absl::StrCat(status.message(), "; this was the ", kDamagedMax,
+                     "rd time in a row: something on the way changes what it carries"));
+  }
+  inbox_->Fail(SaidBy(options_.socket, status));
+  return false;
 }
 
 void StreamTransport::WriteEvents(Stream* stream) {
@@ -87,7 +126,7 @@ bool StreamTransport::ShouldAttachAgain(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (stopping_) return false;
   }
-  if (intake_.failed()) return false;
+  if (intake_.failed() || gave_up_) return false;
   if (status.ok()) {
     inbox_->Fail(
         absl::UnavailableError(absl::StrCat("odbd at ", options_.socket, " ended the session")));
@@ -99,6 +138,12 @@ bool StreamTransport::ShouldAttachAgain(const absl::Status& status) {
   }
   if (attach_deadline_ == absl::InfiniteFuture()) {
     attach_deadline_ = absl::Now() + options_.reattach_timeout;
+  }
+  if (options_.over_tcp()) {
+    if (absl::Now() < attach_deadline_) return true;
+    inbox_->Fail(
+        NotReached(options_.socket, session_, status.message(), options_.reattach_timeout));
+    return false;
   }
   const auto probe = ConnectUnix(options_.socket, attach_deadline_);
   if (!probe.ok()) {

@@ -11,12 +11,14 @@
 #include "client/client_options.h"
 #include "client/inbox.h"
 #include "client/outbox.h"
+#include "client/step_assembly.h"
 #include "client/step_transport.h"
 #include "proto/odb/v1/trainer.grpc.pb.h"
 
 namespace odb {
 
-// Steps over gRPC: for a daemon without step rings, and where a ring is not wanted.
+// Steps over gRPC: for a daemon without step rings, and where a ring is not wanted; over TCP with
+// their bytes. A step whose bytes came damaged is asked for again by attaching again, three times.
 //
 // Ownership: keeps `inbox` and `outbox` (outlive it). All gRPC objects of an open client are in
 // here. Threads: two of its own, a reader (also attaches) and a writer per attached stream.
@@ -39,6 +41,8 @@ class StreamTransport final : public StepTransport {
                   std::unique_ptr<v1::TrainerService::Stub> stub, Inbox* inbox, Outbox* outbox);
 
   void Run();
+  // False: the stream cannot be read on.
+  bool Receive(v1::TrainerUpdate update);
   // One attachment, until the stream ends; how it ended.
   absl::Status RunStream();
   void WriteEvents(grpc::ClientReaderWriter<v1::TrainerEvent, v1::TrainerUpdate>* stream);
@@ -53,7 +57,10 @@ class StreamTransport final : public StepTransport {
   Inbox* const inbox_;
   Outbox* const outbox_;
   UpdateIntake intake_;
-  absl::Time attach_deadline_ = absl::InfiniteFuture();  // reader only; infinite while attached
+  // Of the reader:
+  const std::unique_ptr<StepAssembly> assembly_;         // null: the bytes lie in the arena
+  absl::Time attach_deadline_ = absl::InfiniteFuture();  // infinite while attached
+  bool gave_up_ = false;                                 // steps came damaged; the error is told
 
   Mutex mutex_;  // guards all below
   CondVar changed_;

@@ -64,6 +64,7 @@ absl::Status SetPin(const std::string& value, ClientOptions* options) {
 std::map<std::string, Setter> Setters() {
   return {
       {"socket", Text(&ClientOptions::socket)},
+      {"job_token", Text(&ClientOptions::job_token)},
       {"stream", Text(&ClientOptions::stream)},
       {"client_name", Text(&ClientOptions::client_name)},
       {"idle", SetIdle},

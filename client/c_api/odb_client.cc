@@ -145,8 +145,8 @@ int odb_client_session(odb_client* client, odb_session_info* info, size_t size) 
   const odb::v1::OpenSessionReply& session = client->client->session();
   odb_session_info all = {};
   all.session_id = session.session_id();
-  all.arena_bytes = session.arena_bytes();
   all.arena = client->client->arena();
+  all.arena_bytes = all.arena == nullptr ? 0 : session.arena_bytes();
   all.daemon_pid = session.daemon_pid();
   all.records = session.records();
   all.estimated_steps = session.estimated_steps();

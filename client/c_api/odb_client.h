@@ -84,10 +84,12 @@ ODB_API void odb_client_free(odb_client* client);
 
 /* Sets an option before odb_client_open; what is not set comes from the environment (ODB_SOCKET,
  * RANK, WORLD_SIZE, ...) or has a default:
- *   socket, stream, idle (stand-in | skip | raw), transport (auto | ring | stream), prefetch,
- *   client_name, pin (auto | on | off), device (CUDA's number of the GPU that this process trains
- * on) rank, world_size, local_rank, local_world_size, group_rank, dp_rank, dp_size, replica,
- * replicas connect_timeout_ms, open_timeout_ms, reattach_timeout_ms, close_timeout_ms
+ *   socket (a path, or tcp://host:port of a daemon whose memory cannot be shared; then job_token,
+ *   default $ODB_CLIENT_TOKEN, is what it wants to see)
+ *   stream, idle (stand-in | skip | raw), transport (auto | ring | stream), prefetch, client_name
+ *   pin (auto | on | off), device (CUDA's number of the GPU that this process trains on)
+ *   rank, world_size, local_rank, local_world_size, group_rank, dp_rank, dp_size, replica, replicas
+ *   connect_timeout_ms, open_timeout_ms, reattach_timeout_ms, close_timeout_ms
  * ODB_INVALID_ARGUMENT: no such option, or not a number where one is wanted. */
 ODB_API int odb_client_set_option(odb_client* client, const char* name, const char* value);
 
@@ -107,7 +109,8 @@ ODB_API const char* odb_client_waiting_text(odb_client* client);
 typedef struct odb_session_info {
   uint64_t session_id;
   uint64_t arena_bytes;
-  const char* arena; /* where the arena is mapped, readable and writable */
+  const char* arena; /* where the arena is mapped, readable and writable; over TCP NULL, with 0
+                        bytes: each step has memory of its own */
   int64_t daemon_pid;
   int64_t records;         /* of an epoch before quarantine, over all ranks */
   int64_t estimated_steps; /* of an epoch; 0 = no estimate */
@@ -210,8 +213,8 @@ typedef struct odb_tensor {
   int32_t dtype;
   int32_t ndim;
   const int64_t* shape;
-  void* data; /* in the arena, row-major, 64-byte aligned; those of idle steps are shared: read only
-               */
+  void* data; /* in the arena or, over TCP, in the step's own memory; row-major, 64-byte aligned;
+                 those of idle steps are shared: read only */
   int64_t bytes;
 } odb_tensor;
 

@@ -49,8 +49,8 @@ int RunOdbctl(int argc, const char* const* argv, const Output& output,
   app.require_subcommand(1);
   app.fallthrough();  // --socket may stand behind the command
   app.add_option("--socket", parsed.options.socket,
-                 "Unix socket of odbd (default: $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else "
-                 "/tmp/odbd-<uid>.sock)");
+                 "Unix socket of odbd, or tcp://host:port (default: $ODB_SOCKET, else "
+                 "$XDG_RUNTIME_DIR/odbd.sock, else /tmp/odbd-<uid>.sock)");
   app.add_option("--timeout-ms", parsed.timeout_ms, "how long to wait for an answer (default 900)")
       ->check(CLI::Range(1, 600000));
 

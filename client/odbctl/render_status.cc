@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,24 @@ Lines HeaderLines(const v1::Status& status) {
   };
   if (!status.streams().empty()) lines.insert(lines.begin() + 3, StreamsLine(status));
   if (status.has_memory()) lines.push_back(MemoryLine(status.memory()));
+  if (!status.listen().empty()) {
+    lines.push_back(absl::StrCat("listens  at tcp://", status.listen(), " for other trainers"));
+  }
   return lines;
+}
+
+// "10.0.0.7, 10.0.0.8 and 2 more": where pids count that are not this machine's.
+std::string OtherHosts(const v1::JobStatus& job) {
+  std::set<std::string> hosts;
+  for (const v1::RankStatus& rank : job.ranks()) {
+    if (!rank.trainer_host().empty()) hosts.insert(rank.trainer_host());
+  }
+  constexpr size_t kShown = 3;
+  std::vector<std::string> shown(hosts.begin(), hosts.end());
+  const size_t hidden = shown.size() > kShown ? shown.size() - kShown : 0;
+  shown.resize(shown.size() - hidden);
+  return absl::StrCat(absl::StrJoin(shown, ", "),
+                      hidden > 0 ? absl::StrCat(" and ", hidden, " more") : "");
 }
 
 // Of the trainer that waited most; empty if none did.
@@ -104,6 +122,8 @@ Lines JobLines(const v1::JobStatus& job) {
   const std::string waited = WaitLine(job);
   if (!waited.empty()) lines.push_back(waited);
   if (!job.waiting().empty()) lines.push_back(absl::StrCat("  ", job.waiting()));
+  const std::string hosts = OtherHosts(job);
+  if (!hosts.empty()) lines.push_back(absl::StrCat("  trainers at ", hosts));
   if (job.aligner_restarts() > 0) {
     lines.push_back(absl::StrCat("  ", job.aligner_restarts(), " aligners were restarted"));
   }

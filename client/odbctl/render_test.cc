@@ -91,6 +91,15 @@ TEST_CASE("TimeSpan: in a unit that can be read", "[odbctl]") {
   CHECK(TimeSpan(125'000'000) == "0:02:05");
 }
 
+TEST_CASE("RenderStatus: trainers of other machines, and where they are served", "[odbctl]") {
+  v1::Status status = ExampleStatus();
+  status.set_listen("10.0.0.1:29462");
+  status.mutable_jobs(0)->mutable_ranks(1)->set_trainer_host("10.0.0.7");
+  const std::string text = RenderStatus(status);
+  CHECK(absl::StrContains(text, "\nlistens  at tcp://10.0.0.1:29462 for other trainers\n"));
+  CHECK(absl::StrContains(text, "\n  trainers at 10.0.0.7\n"));
+}
+
 TEST_CASE("RenderStatus: samples that were abandoned are part of the sum", "[odbctl]") {
   v1::Status status = ExampleStatus();
   status.mutable_ledger()->set_abandoned(5);

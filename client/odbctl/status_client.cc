@@ -4,7 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/os/unix_socket.h"
-#include "client/local_channel.h"
+#include "base/status_macros.h"
+#include "client/daemon_channel.h"
+#include "client/default_socket.h"
 #include "client/odbctl/health.grpc.pb.h"
 
 namespace odb {
@@ -16,11 +18,18 @@ using grpc::health::v1::HealthCheckResponse;
 StatusClient::StatusClient(const std::string& socket, absl::Time deadline)
     : socket_(socket),
       deadline_(deadline),
-      channel_(LocalChannel(socket)),
+      job_token_(ProcessEnvironment()("ODB_CLIENT_TOKEN").value_or("")),
+      channel_(DaemonChannel(socket)),
       stub_(v1::StatusService::NewStub(channel_)) {}
 
 absl::StatusOr<std::unique_ptr<StatusClient>> StatusClient::Connect(const std::string& socket,
                                                                     absl::Time deadline) {
+  if (IsTcpSocket(socket)) {
+    RETURN_IF_ERROR(CheckSocket(socket));
+    std::unique_ptr<StatusClient> client(new StatusClient(socket, deadline));
+    if (client->channel_->WaitForConnected(absl::ToChronoTime(deadline))) return client;
+    return absl::UnavailableError(absl::StrCat("no odbd answers at ", socket));
+  }
   // gRPC says Unavailable for whatever keeps a connection from being made; the kernel says what.
   const auto probe = ConnectUnix(socket, deadline);
   if (absl::IsNotFound(probe.status()) || absl::IsUnavailable(probe.status())) {
@@ -38,6 +47,7 @@ absl::StatusOr<Reply> StatusClient::Call(Stub* stub,
                                          const Request& request) {
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline_));
+  if (IsTcpSocket(socket_)) ShowJobToken(job_token_, &context);
   Reply reply;
   const grpc::Status status = (stub->*method)(&context, request, &reply);
   if (status.ok()) return reply;

@@ -10,7 +10,8 @@
 
 namespace odb {
 
-// Asks a daemon on its Unix socket. One deadline holds for everything that one client does.
+// Asks a daemon on its Unix socket, or at tcp://host:port, showing $ODB_CLIENT_TOKEN. One deadline
+// holds for everything that one client does.
 //
 // Threads: thread-compatible. Errors of all calls: Unavailable if no daemon runs at the socket;
 // DeadlineExceeded; what the daemon says.
@@ -39,6 +40,7 @@ class StatusClient {
 
   const std::string socket_;
   const absl::Time deadline_;
+  const std::string job_token_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::StatusService::Stub> stub_;
 };

@@ -10,6 +10,7 @@
 #include "base/os/timed_io.h"
 #include "base/os/unix_socket.h"
 #include "base/status_macros.h"
+#include "proto/wire/chunk.h"
 #include "proto/wire/handover.h"
 
 namespace odb {
@@ -42,6 +43,12 @@ void AddProbe(int64_t rows, v1::OpenSessionReply* reply) {
   offsets->set_increment(2);
 }
 
+bool ShowsToken(const grpc::ServerContext& context, const std::string& token) {
+  const auto shown = context.client_metadata().find(kJobTokenMetadata);
+  if (shown == context.client_metadata().end()) return token.empty();
+  return std::string(shown->second.data(), shown->second.size()) == token;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FakeDaemon>> FakeDaemon::Start(
@@ -54,6 +61,9 @@ absl::StatusOr<std::unique_ptr<FakeDaemon>> FakeDaemon::Start(
   builder.RegisterService(daemon.get());
   daemon->acceptor_ = builder.experimental().AddExternalConnectionAcceptor(
       ServerOptions::ExternalConnectionType::FROM_FD, grpc::InsecureServerCredentials());
+  if (script.tcp) {
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &daemon->tcp_port_);
+  }
   daemon->server_ = builder.BuildAndStart();
   if (daemon->server_ == nullptr) return absl::InternalError("gRPC started no server");
   daemon->accepting_ = Thread("fake-accept", [d = daemon.get()] { d->AcceptConnections(); });
@@ -61,6 +71,8 @@ absl::StatusOr<std::unique_ptr<FakeDaemon>> FakeDaemon::Start(
 }
 
 FakeDaemon::~FakeDaemon() { Stop(); }
+
+std::string FakeDaemon::tcp_socket() const { return absl::StrCat("tcp://127.0.0.1:", tcp_port_); }
 
 void FakeDaemon::Stop() {
   if (listener_ == nullptr) return;
@@ -179,6 +191,9 @@ grpc::Status FakeDaemon::OpenSession(grpc::ServerContext* context,
   Log(absl::StrCat("open ", request->rank(), "/", request->world_size(), " dp ", request->dp_rank(),
                    "/", request->dp_size(), " replica ", request->replica(), "/",
                    request->replicas(), " ", request->stream()));
+  if (request->payload_inline() && !ShowsToken(*context, script_.job_token)) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "no token");
+  }
   if (!script_.refuse.empty()) {
     return grpc::Status(grpc::StatusCode::FAILED_PRECONDITION, script_.refuse);
   }
@@ -205,6 +220,7 @@ grpc::Status FakeDaemon::OpenSession(grpc::ServerContext* context,
   reply->set_step_ring(script_.step_ring);
   for (int64_t rows = script_.probes; rows > 0; --rows) AddProbe(rows, reply);
   sessions_[id] = std::move(*session);
+  if (request->payload_inline()) inline_.insert(id);
   return grpc::Status::OK;
 }
 
@@ -215,6 +231,14 @@ grpc::Status FakeDaemon::Steps(grpc::ServerContext* context, Stream* stream) {
   }
   FakeSession* session = Find(event.attach().session_id());
   if (session == nullptr) return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such session");
+  bool is_inline = false;
+  {
+    MutexLock lock(&mutex_);
+    is_inline = inline_.count(event.attach().session_id()) > 0;
+  }
+  if (is_inline && !ShowsToken(*context, script_.job_token)) {
+    return grpc::Status(grpc::StatusCode::PERMISSION_DENIED, "no token");
+  }
   const int number = session->OnAttach();
   session->OnEvent(event);
   Thread reader("fake-reader", [&] {
@@ -224,6 +248,11 @@ grpc::Status FakeDaemon::Steps(grpc::ServerContext* context, Stream* stream) {
   });
   bool cut = false;
   while (const auto update = session->NextUpdate(&cut)) {
+    if (is_inline && update->has_step()) {
+      if (SendInline(*session, update->step(), stream)) continue;
+      cut = true;
+      break;
+    }
     if (!stream->Write(*update)) break;
     if (update->has_failure()) break;
   }
@@ -231,6 +260,32 @@ grpc::Status FakeDaemon::Steps(grpc::ServerContext* context, Stream* stream) {
   reader.Join();
   Log("gone");
   return grpc::Status::OK;
+}
+
+bool FakeDaemon::SendInline(const FakeSession& session, v1::Step step, Stream* stream) {
+  uint64_t begin = UINT64_MAX;
+  uint64_t end = 0;
+  for (const v1::Tensor& tensor : step.tensors()) {
+    begin = std::min(begin, tensor.offset());
+    end = std::max(end, tensor.offset() + tensor.bytes());
+  }
+  for (v1::Tensor& tensor : *step.mutable_tensors()) tensor.set_offset(tensor.offset() - begin);
+  const uint64_t size = end - begin;
+  for (uint64_t offset = 0; offset < size; offset += script_.chunk_bytes) {
+    v1::TrainerUpdate update;
+    v1::Chunk* const chunk = update.mutable_chunk();
+    chunk->set_step_id(step.step_id());
+    chunk->set_offset(static_cast<int64_t>(offset));
+    chunk->set_step_bytes(static_cast<int64_t>(size));
+    chunk->set_data(session.arena() + begin + offset,
+                    std::min<uint64_t>(script_.chunk_bytes, size - offset));
+    chunk->set_checksum(ChunkChecksum(chunk->data()));
+    if (script_.on_chunk && !script_.on_chunk(chunk)) return false;
+    if (!stream->Write(update)) return false;
+  }
+  v1::TrainerUpdate update;
+  *update.mutable_step() = std::move(step);
+  return stream->Write(update);
 }
 
 TemporarySocket::TemporarySocket(const std::string& name) {

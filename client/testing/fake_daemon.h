@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@
 namespace odb {
 
 // A daemon for tests of the client: a real gRPC server with TrainerService, real hand-overs of real
-// memory and real step rings on one Unix socket, serving what a FakeScript says to every session.
+// memory and real step rings on one Unix socket, and gRPC over TCP if wanted, serving what a
+// FakeScript says to every session.
 //
 // Threads: thread-safe. Errors: Start as UnixListener::Listen.
 class FakeDaemon final : public v1::TrainerService::Service {
@@ -32,6 +34,9 @@ class FakeDaemon final : public v1::TrainerService::Service {
       const std::string& socket, const FakeScript& script,
       std::function<void(const std::string&)> on_log = nullptr);
   ~FakeDaemon() override;
+
+  // tcp://127.0.0.1:port, with FakeScript::tcp.
+  std::string tcp_socket() const;
 
   // As if the process had been killed: every connection breaks and nobody listens any more.
   void Stop();
@@ -58,6 +63,9 @@ class FakeDaemon final : public v1::TrainerService::Service {
   void AcceptConnections();
   void HandOver(FileDescriptor socket);
   void AttachRing(FileDescriptor socket);
+  // A step as its bytes in chunks, then itself. False: the stream broke, or is to be cancelled.
+  bool SendInline(const FakeSession& session, v1::Step step,
+                  grpc::ServerReaderWriter<v1::TrainerUpdate, v1::TrainerEvent>* stream);
   void Log(const std::string& line);
   FakeSession* Find(uint64_t session_id);
 
@@ -66,12 +74,14 @@ class FakeDaemon final : public v1::TrainerService::Service {
   std::unique_ptr<UnixListener> listener_;
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::unique_ptr<grpc::Server> server_;
+  int tcp_port_ = 0;
 
   Mutex mutex_;  // guards all below
   CondVar logged_;
   std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::unique_ptr<FakeSession>> sessions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, uint64_t> tokens_ ABSL_GUARDED_BY(mutex_);
+  std::set<uint64_t> inline_ ABSL_GUARDED_BY(mutex_);  // sessions without shared memory
   v1::OpenSessionRequest last_request_ ABSL_GUARDED_BY(mutex_);
 
   std::vector<std::unique_ptr<FakeRing>> rings_;  // of the accepting thread, then of Stop

@@ -1,5 +1,5 @@
-// A fake daemon as a process, for tests in other languages: prints "ready", then its log, and runs
-// until SIGTERM or until its standard input ends.
+// A fake daemon as a process, for tests in other languages: prints its tcp:// socket if it has one,
+// "ready", then its log, and runs until SIGTERM or until its standard input ends.
 #include <poll.h>
 #include <unistd.h>
 
@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   app.add_option("--estimated-steps", script.estimated_steps);
   app.add_option("--probes", script.probes);
   app.add_flag("--all-dtypes", script.all_dtypes);
+  app.add_flag("--tcp", script.tcp);
   CLI11_PARSE(app, argc, argv);
 
   odb::IgnoreSigpipe();
@@ -42,6 +43,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", std::string(daemon.status().message()).c_str());
     return 1;
   }
+  if (script.tcp) std::printf("%s\n", (*daemon)->tcp_socket().c_str());
   std::printf("ready\n");
   std::fflush(stdout);
   pollfd wait[] = {{signals->fd(), POLLIN, 0}, {STDIN_FILENO, POLLIN, 0}};

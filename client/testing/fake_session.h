@@ -44,6 +44,11 @@ struct FakeScript {
   // Of rows x 8 int64 input_ids of 3, and int64 offsets [rows + 1] that grow by 2: rows from this
   // number down to 1.
   int64_t probes = 0;
+  bool tcp = false;            // also at FakeDaemon::tcp_socket()
+  std::string job_token;       // wanted over TCP
+  int64_t chunk_bytes = 1000;  // over TCP
+  // Sees each chunk before it goes out and may change it. False: the stream is cancelled instead.
+  std::function<bool(v1::Chunk*)> on_chunk;
 };
 
 // One session of a fake daemon: its arena, its steps and a log of what the trainer said, one line
@@ -57,6 +62,7 @@ class FakeSession {
                                                              std::function<void(std::string)> log);
 
   int arena_fd() const { return arena_.get(); }
+  const char* arena() const { return region_.data(); }
   size_t arena_bytes() const { return region_.size(); }
 
   // A stream begins, and gets a number: unreturned steps are sent again first.

@@ -1,4 +1,4 @@
-"""A batch over shared memory: how the memory is kept, and how it looks to torch and NumPy."""
+"""A batch over the memory of its step: how that is kept, and how it looks to torch and NumPy."""
 
 import ctypes
 from typing import Any, Callable, Dict, Optional, Tuple
@@ -44,7 +44,7 @@ class _Memory:
         self._release(self._handle)
 
 
-# Places a tensor: (buffer of the whole arena, dtype, shape, offset in bytes, elements).
+# Places a tensor: (buffer that it lies in, dtype, shape, offset in bytes, elements).
 _View = Callable[[Any, int, Tuple[int, ...], int, int], Any]
 
 # By the numbers of the C header: torch's and NumPy's name, memoryview's format, bytes. NumPy has no
@@ -125,9 +125,12 @@ def _choose(kind: str) -> Tuple[_View, Callable[[Any], Any]]:
 
 
 class BatchMaker:
-    """Makes batches of one session's steps. Used by one thread; the batches are free."""
+    """Makes batches of one session's steps. Used by one thread; the batches are free.
 
-    def __init__(self, arena: int, arena_bytes: int, kind: str, copy: bool):
+    Without an arena (over TCP) each step has memory of its own.
+    """
+
+    def __init__(self, arena: Optional[int], arena_bytes: int, kind: str, copy: bool):
         self._library = _library.load()
         self._view, self._copy_tensor = _choose(kind)
         self._copy = copy
@@ -153,22 +156,34 @@ class BatchMaker:
         step = self.step(handle, stand_in)
 
         # All tensors of the step are views of this one object, and it holds the memory.
-        buffer = self._arena_type.from_address(self._arena)
-        buffer.memory = memory
+        if self._arena is None:
+            buffer, start = self._own_memory(handle, step, memory)
+        else:
+            start = self._arena
+            buffer = self._arena_type.from_address(start)
+            buffer.memory = memory
         # A stand-in lies where all idle steps have theirs: its owner must not write there.
         copy = (self._copy or step.idle) and not only_read
-        return self._fill(Batch(step=step), handle, buffer, self._arena, copy)
+        return self._fill(Batch(step=step), handle, buffer, start, copy)
 
     def make_probe(self, handle: int) -> Batch:
         """Takes over a step whose tensors lie one behind the other, outside of the arena."""
         memory = _Memory(handle, self._library.odb_step_release)
         step = self.step(handle, stand_in=False)
+        buffer, start = self._own_memory(handle, step, memory)
+        return self._fill(Batch(step=step), handle, buffer, start, copy=False)
+
+    def _own_memory(self, handle: int, step: Step, memory: _Memory) -> Tuple[Any, int]:
+        """An object over the tensors of a step that lie one behind the other, and where it begins."""
         tensors = [self._tensor(handle, i) for i in range(step._info.num_tensors)]
+        tensors = [tensor for tensor in tensors if tensor.bytes > 0]
+        if not tensors:
+            return b"", 0
         start = min(tensor.data for tensor in tensors)
         end = max(tensor.data + tensor.bytes for tensor in tensors)
-        buffer = type("_Memory", (ctypes.c_char * (end - start),), {}).from_address(start)
+        buffer = (ctypes.c_char * (end - start)).from_address(start)
         buffer.memory = memory
-        return self._fill(Batch(step=step), handle, buffer, start, copy=False)
+        return buffer, start
 
     def _tensor(self, handle: int, i: int) -> _library.Tensor:
         tensor = _library.Tensor()
@@ -188,6 +203,7 @@ class BatchMaker:
             count = 1
             for size in shape:
                 count *= size
-            view = self._view(buffer, tensor.dtype, shape, tensor.data - start, count)
+            offset = tensor.data - start if count else 0  # without bytes it may lie nowhere
+            view = self._view(buffer, tensor.dtype, shape, offset, count)
             batch[tensor.name.decode()] = self._copy_tensor(view) if copy else view
         return batch

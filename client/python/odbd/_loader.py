@@ -34,8 +34,10 @@ class DataLoader:
     ranks have to leave at the same step.
 
     Arguments:
-      socket: path of odbd's Unix socket; default $ODB_SOCKET, else $XDG_RUNTIME_DIR/odbd.sock, else
-        /tmp/odbd-<uid>.sock.
+      socket: path of odbd's Unix socket, or tcp://host:port of an odbd whose memory cannot be shared
+        (another machine, another container; its `listen`); default $ODB_SOCKET, else
+        $XDG_RUNTIME_DIR/odbd.sock, else /tmp/odbd-<uid>.sock. Over TCP the job_token of the daemon is
+        taken from $ODB_CLIENT_TOKEN, and batches are views of memory of this process.
       idle: what to do at a step for which this rank has no samples. "stand-in": give a short valid
         batch with loss_scale 0, so that DDP, FSDP and ZeRO run the same collectives on all ranks; "skip":
         leave it out; "raw": give an empty batch with batch.step.idle.
@@ -53,7 +55,7 @@ class DataLoader:
       tensors: "auto" (torch, else NumPy, else memoryview), or one of them.
       transport: how the messages about steps travel: "ring" (shared memory; no thread of odbd in this
         process), "stream" (gRPC), or "auto", the ring where the daemon offers it. Default
-        $ODB_CLIENT_TRANSPORT, else "auto".
+        $ODB_CLIENT_TRANSPORT, else "auto". Over TCP always "stream".
 
       device: None or "cpu" (views of shared memory), or "cuda", "cuda:1", a torch.device: batches on that
         GPU, "cuda" meaning torch.cuda.current_device() now. The next step is copied while one is in use, on

@@ -1,6 +1,6 @@
 """Starts fake daemons for the tests.
 
-A test is run as: test.py <libodb_client.so> <fake_daemon_main> <ring|stream>.
+A test is run as: test.py <libodb_client.so> <fake_daemon_main> <ring|stream|tcp>.
 """
 
 import os
@@ -14,7 +14,8 @@ import time
 import unittest
 
 LIBRARY, FAKE_DAEMON = (os.path.abspath(path) for path in sys.argv[1:3])
-TRANSPORT = sys.argv[3]
+OVER_TCP = sys.argv[3] == "tcp"
+TRANSPORT = "stream" if OVER_TCP else sys.argv[3]
 os.environ["ODB_CLIENT_LIBRARY"] = LIBRARY
 os.environ["ODB_CLIENT_TRANSPORT"] = TRANSPORT
 for _name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ODB_SOCKET"):
@@ -31,7 +32,7 @@ class Daemon:
     def __init__(self, **flags):
         self._folder = tempfile.mkdtemp(prefix="odb", dir="/tmp")
         self.socket = os.path.join(self._folder, "odbd.sock")
-        command = [FAKE_DAEMON, "--socket", self.socket]
+        command = [FAKE_DAEMON, "--socket", self.socket] + ["--tcp"] * OVER_TCP
         for name, value in flags.items():
             flag = "--" + name.replace("_", "-")
             command += [flag] if value is True else [flag, str(value)]
@@ -43,6 +44,8 @@ class Daemon:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         self.wait_for("ready")
+        if OVER_TCP:
+            self.socket = self.log[0]
 
     def _read(self):
         for line in self.process.stdout:

@@ -1,10 +1,17 @@
-#include "client/local_channel.h"
+#include "client/daemon_channel.h"
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "client/default_socket.h"
+#include "proto/wire/chunk.h"
 
 namespace odb {
 namespace {
+
+// After this much silence the daemon is asked for a sign of life, after this much more it is given
+// up. The daemon does the same, and takes a ping every five seconds.
+constexpr int kPingAfterMs = 20000;
+constexpr int kPingTimeoutMs = 20000;
 
 // gRPC's address of a socket path; it takes percent escapes, so these bytes must be escaped.
 std::string UnixTarget(const std::string& path) {
@@ -21,7 +28,7 @@ std::string UnixTarget(const std::string& path) {
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket) {
+std::shared_ptr<grpc::Channel> DaemonChannel(const std::string& socket) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -32,10 +39,21 @@ std::shared_ptr<grpc::Channel> LocalChannel(const std::string& socket) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
+  if (IsTcpSocket(socket)) {
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kPingAfterMs);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPingTimeoutMs);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // any number
+    return grpc::CreateCustomChannel(TcpTarget(socket), grpc::InsecureChannelCredentials(),
+                                     arguments);
+  }
   // Debian's gRPC would otherwise send the escaped path as the authority.
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, "localhost");
   return grpc::CreateCustomChannel(UnixTarget(socket), grpc::InsecureChannelCredentials(),
                                    arguments);
+}
+
+void ShowJobToken(const std::string& job_token, grpc::ClientContext* context) {
+  if (!job_token.empty()) context->AddMetadata(kJobTokenMetadata, job_token);
 }
 
 absl::Status ToStatus(const grpc::Status& status) {

@@ -19,7 +19,7 @@ class Arena {
  public:
   explicit Arena(MappedRegion memory) : memory_(std::move(memory)) {}
 
-  // Pins it, once and before it is shared. `device`: see PinnedRegion::Register.
+  // Pins it, close to the GPU, once and before it is shared. `device`: see PinnedRegion::Register.
   void Pin(std::unique_ptr<CudaApi> cuda, int device);
 
   const MappedRegion& memory() const { return memory_; }

@@ -51,6 +51,9 @@ class CudaApi {
   virtual CudaError GetDevice(int* device) = 0;
   virtual CudaError SetDevice(int device) = 0;
 
+  // Where a device is on the PCI bus, as "0000:C1:00.0". Makes no context.
+  virtual CudaError DevicePciBusId(int device, std::string* bus_id) = 0;
+
   // Pins [address, address + bytes), for all devices. HostUnregister takes the same address.
   virtual CudaError HostRegister(void* address, int64_t bytes) = 0;
   virtual CudaError HostUnregister(void* address) = 0;

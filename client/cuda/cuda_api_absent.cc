@@ -17,6 +17,7 @@ class AbsentCudaApi final : public CudaApi {
   }
   CudaError GetDevice(int*) override { return CudaError::kNoDevice; }
   CudaError SetDevice(int) override { return CudaError::kNoDevice; }
+  CudaError DevicePciBusId(int, std::string*) override { return CudaError::kNoDevice; }
   CudaError HostRegister(void*, int64_t) override { return CudaError::kNoDevice; }
   CudaError HostUnregister(void*) override { return CudaError::kNoDevice; }
   CudaError DeviceMalloc(void**, int64_t) override { return CudaError::kNoDevice; }

@@ -51,6 +51,13 @@ class RuntimeCudaApi final : public CudaApi {
   CudaError GetDevice(int* device) override { return Taken(cudaGetDevice(device)); }
   CudaError SetDevice(int device) override { return Taken(cudaSetDevice(device)); }
 
+  CudaError DevicePciBusId(int device, std::string* bus_id) override {
+    char text[32] = "";  // CUDA writes 12 characters
+    const CudaError error = Taken(cudaDeviceGetPCIBusId(text, sizeof(text), device));
+    *bus_id = text;
+    return error;
+  }
+
   CudaError HostRegister(void* address, int64_t bytes) override {
     return Taken(cudaHostRegister(address, static_cast<size_t>(bytes), cudaHostRegisterPortable));
   }

@@ -258,6 +258,12 @@ CudaError FakeCuda::SetDevice(int device) {
   return CudaError::kSuccess;
 }
 
+CudaError FakeCuda::DevicePciBusId(int device, std::string* bus_id) {
+  if (device < 0 || device >= num_devices) return kInvalidDevice;
+  *bus_id = absl::StrCat("0000:C", device, ":00.0");
+  return CudaError::kSuccess;
+}
+
 CudaError FakeCuda::HostRegister(void* address, int64_t bytes) {
   MutexLock lock(&mutex_);
   calls_.push_back("register");

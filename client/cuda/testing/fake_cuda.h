@@ -74,6 +74,8 @@ class FakeCuda : public CudaApi {
   CudaError DeviceCount(int* count) override;
   CudaError GetDevice(int* device) override;
   CudaError SetDevice(int device) override;
+  // Device 0 is at 0000:C0:00.0, device 1 at 0000:C1:00.0, and so on.
+  CudaError DevicePciBusId(int device, std::string* bus_id) override;
   CudaError HostRegister(void* address, int64_t bytes) override;
   CudaError HostUnregister(void* address) override;
   CudaError DeviceMalloc(void** address, int64_t bytes) override;

@@ -63,12 +63,31 @@ class Tensors(harness.Case):
         self.assertEqual(tensor["values"], padded)
         return length
 
+    def check_probes(self, ranks):
+        """What came before training was the same on all ranks, and as large as anything that came later."""
+        probes = ranks[0]["probes"]
+        self.assertGreater(len(probes), 0)
+        for rank in ranks:
+            self.assertEqual([{n: t["shape"] for n, t in p["tensors"].items()} for p in rank["probes"]],
+                             [{n: t["shape"] for n, t in p["tensors"].items()} for p in probes])
+            for probe in rank["probes"]:
+                self.assertTrue(probe["probe"])
+                self.assertEqual((probe["ids"], probe["loss_scale"]), ([], 0))
+            for step in rank["steps"]:
+                for name, tensor in step["tensors"].items():
+                    self.assertEqual(tensor["dtype"], probes[0]["tensors"][name]["dtype"])
+                    self.assertLessEqual(math.prod(tensor["shape"]),
+                                         max(math.prod(p["tensors"][name]["shape"]) for p in probes), name)
+                    for axis, size in enumerate(tensor["shape"]):
+                        self.assertLessEqual(size, max(p["tensors"][name]["shape"][axis] for p in probes), name)
+
     def check_loss(self, step):
         """The labels that cost something are those that loss_scale counts."""
         self.assertAlmostEqual(step["loss"] / math.log(VOCABULARY), step["loss_tokens"], places=2)
 
     def test_defaults(self):
         records, ranks = self.serve(1, "", 60)
+        self.check_probes(ranks)
         for step in ranks[0]["steps"]:
             rows = self.rows(records, step)
             self.assertEqual(list(step["tensors"]), ["input_ids", "labels", "attention_mask"])
@@ -81,6 +100,7 @@ class Tensors(harness.Case):
         settings = "ids_dtype: int32\nmask: bool\npadding_side: left\npad_token_id: 999\nshape_buckets: %s\n%s" % (BUCKETS, EXTRAS)
         # The second rank has no records, so all that it gets is stand-ins.
         records, ranks = self.serve(2, settings + "scope: rank\nviews: [{sources: [0]}, {sources: []}]\n", 100)
+        self.check_probes(ranks)
         lengths, idle = set(), 0
         for rank in ranks:
             self.assertEqual(rank["pad_token_id"], 999)

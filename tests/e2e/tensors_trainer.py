@@ -41,13 +41,16 @@ def main():
     head = torch.nn.Linear(4, vocabulary)
     torch.nn.init.zeros_(head.weight)
     torch.nn.init.zeros_(head.bias)
-    steps = []
+    steps, probes = [], []
     with odbd.DataLoader(tensors="torch", timeout=100, connect_timeout=30) as loader:
+        for batch in loader.probe():
+            probes.append({"probe": batch.step.is_probe, **describe(batch)})
+            train(batch, vocabulary, embedding, head)
         for batch in loader:
             steps.append(describe(batch))
             steps[-1]["loss"] = train(batch, vocabulary, embedding, head)
     with open("%s.%d.json" % (out, rank), "w", encoding="utf-8") as handle:
-        json.dump({"rank": rank, "pad_token_id": loader.pad_token_id, "steps": steps}, handle)
+        json.dump({"rank": rank, "pad_token_id": loader.pad_token_id, "probes": probes, "steps": steps}, handle)
 
 
 main()

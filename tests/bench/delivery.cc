@@ -40,6 +40,7 @@
 #include "base/status_macros.h"
 #include "client/odb_client.h"
 #include "tests/bench/delivery_host.h"
+#include "tests/bench/machine.h"
 
 namespace odb {
 namespace {
@@ -183,18 +184,6 @@ struct Result {
   double asked_cpu = 0;
   double ahead_cpu = 0;
 };
-
-std::string Machine() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string model = "unknown CPU";
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  }
-  return absl::StrCat(model, ", ", sysconf(_SC_NPROCESSORS_ONLN), " CPUs");
-}
 
 std::string ToJson(const Flags& flags, const std::vector<Result>& results) {
   std::vector<std::string> transports;

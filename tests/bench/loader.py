@@ -106,6 +106,12 @@ def show(row):
 PARTS = {"samples": samples_part, "preprocess": preprocess_part, "payload": payload_part}
 
 
+def processor():
+    with open("/proc/cpuinfo", encoding="utf-8") as lines:
+        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
 def numbers(text):
     return [int(part) for part in text.split(",")]
 
@@ -139,7 +145,7 @@ def main():
     if flags.json:
         path = os.path.join(os.environ.get("BUILD_WORKING_DIRECTORY", "."), flags.json)
         with open(path, "w", encoding="utf-8") as out:
-            json.dump({"benchmark": "loader", "machine": platform.processor() or platform.machine(), "quick": flags.quick,
+            json.dump({"benchmark": "loader", "machine": processor(), "quick": flags.quick,
                        "cpus": len(os.sched_getaffinity(0)), "last_level_cache_bytes": last_level_cache_bytes(), "budget": flags.budget,
                        "memcpy_bytes_per_s": memcpy, "results": results}, out, indent=1)
 

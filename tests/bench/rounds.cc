@@ -23,6 +23,7 @@
 #include "base/os/signals.h"
 #include "base/status_macros.h"
 #include "proto/wire/record_codec.h"
+#include "tests/bench/machine.h"
 #include "tests/bench/rounds_job.h"
 #include "tests/bench/rounds_peers.h"
 
@@ -95,18 +96,6 @@ absl::StatusOr<WorldResult> Measure(const Flags& flags, int ranks, RoundPeers* p
   result.hierarchical = SpreadOf(std::move(hierarchical));
   result.gloo = SpreadOf(std::move(gloo));
   return result;
-}
-
-std::string Machine() {
-  std::ifstream file("/proc/cpuinfo");
-  std::string model = "unknown CPU";
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) {
-      model = line.substr(line.find(':') + 2);
-      break;
-    }
-  }
-  return absl::StrCat(model, ", ", sysconf(_SC_NPROCESSORS_ONLN), " CPUs");
 }
 
 std::string ToJson(const Flags& flags, const std::vector<WorldResult>& results) {

@@ -9,6 +9,10 @@
 namespace odb {
 namespace {
 
+// Steps from this size on are out of the cache before a trainer reads them, so they are written
+// around it.
+constexpr int64_t kStreamedBytes = int64_t{16} << 20;
+
 // One row of `length` elements: the values and, before or behind them, the padding.
 template <typename T>
 void WriteRow(absl::Span<const int32_t> values, int64_t length, PaddingSide side, T padding,
@@ -32,8 +36,8 @@ void WriteLabels(absl::Span<const Sample* const> samples, const StepLayout& layo
   const bool first_is_ignored =
       format.padding == PaddingSide::kLeft && format.label_shift == LabelShift::kModel;
   for (const Sample* const sample : samples) {
-    INVARIANT(sample->labels.size() == sample->input_ids.size(), "a sample without labels");
-    absl::Span<const int32_t> labels = sample->labels;
+    absl::Span<const int32_t> labels = sample->label_values();
+    INVARIANT(labels.size() == sample->input_ids.size(), "a token without its label");
     // One more element of padding in its place: both are kIgnoredLabel.
     if (first_is_ignored) labels.remove_prefix(1);
     WriteRow<int64_t>(labels, layout.shape.length, format.padding, kIgnoredLabel, out);
@@ -112,14 +116,14 @@ void WriteConcatenated(absl::Span<const Sample* const> samples, size_t index, Te
 
 // `next` is the place of the first of them in the layout. Returns the bytes written.
 int64_t WriteExtras(absl::Span<const Sample* const> samples, const StepLayout& layout,
-                    const TensorFormat& format, size_t next, char* destination) {
+                    const TensorFormat& format, size_t next, Stores stores, char* destination) {
   int64_t written = 0;
   for (size_t i = 0; i < format.extras.size(); ++i) {
     const ExtraTensorSpec& spec = format.extras[i];
     const TensorPlace& place = layout.tensors[next++];
-    TensorOutput out(destination + place.offset);
+    TensorOutput out(destination + place.offset, stores);
     if (spec.layout == ExtraLayout::kConcatenate) {
-      TensorOutput offsets(destination + layout.tensors[next++].offset);
+      TensorOutput offsets(destination + layout.tensors[next++].offset, stores);
       WriteConcatenated(samples, i, &out, &offsets);
       written += offsets.written_bytes();
     } else {
@@ -154,8 +158,9 @@ int64_t WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& 
   for (const Sample* const sample : samples) {
     INVARIANT(sample->length() <= layout.shape.length, "a sample longer than its step");
   }
+  const Stores stores = layout.bytes >= kStreamedBytes ? Stores::kStreaming : Stores::kCached;
   const auto at = [&](size_t tensor) {
-    return TensorOutput(destination + layout.tensors[tensor].offset);
+    return TensorOutput(destination + layout.tensors[tensor].offset, stores);
   };
   TensorOutput ids = at(0);
   if (format.ids == ElementType::kInt32) {
@@ -172,8 +177,10 @@ int64_t WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& 
     if (format.mask == MaskType::kInt64) WriteMask<int64_t>(samples, layout, format, &mask);
     written += mask.written_bytes();
   }
-  return written +
-         WriteExtras(samples, layout, format, format.mask == MaskType::kNone ? 2 : 3, destination);
+  written += WriteExtras(samples, layout, format, format.mask == MaskType::kNone ? 2 : 3, stores,
+                         destination);
+  if (stores == Stores::kStreaming) FlushStores();
+  return written;
 }
 
 absl::Status CheckExtras(const Sample& sample, const TensorFormat& format) {

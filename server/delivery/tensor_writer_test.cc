@@ -135,6 +135,59 @@ TEST_CASE("WriteTensors: on the left no label is predicted from padding, unless 
         Longs{-100, 1, 2, 3});
 }
 
+TEST_CASE("WriteTensors: where every token counts the labels are the ids", "[delivery]") {
+  TensorFormat format;
+  format.pad_token_id = 256;
+  Sample sample = SampleOf(3, 3);
+  sample.labels.clear();
+  const StepLayout layout = MakeLayout({2, 4}, {}, format);
+
+  const std::string memory = Written({sample, SampleOf(4, 1)}, layout, format);
+  CHECK(Elements<int64_t>(memory, layout.tensors[0]) == Longs{1, 2, 3, 256, 1, 2, 3, 4});
+  CHECK(Elements<int64_t>(memory, layout.tensors[1]) == Longs{1, 2, 3, -100, -100, -100, -100, 4});
+
+  format.padding = PaddingSide::kLeft;
+  CHECK(Elements<int64_t>(Written({sample, SampleOf(4, 1)}, layout, format), layout.tensors[1]) ==
+        Longs{-100, -100, 2, 3, -100, -100, -100, 4});
+}
+
+TEST_CASE("WriteTensors: a step larger than the cache has the same bytes", "[delivery]") {
+  TensorFormat format;
+  format.pad_token_id = 256;
+  format.padding = GENERATE(PaddingSide::kRight, PaddingSide::kLeft);
+  format.extras = {
+      SpecOf<double>("weights", ElementType::kFloat64, {kTokenSize}, ExtraLayout::kPad, -0.5)};
+  constexpr int32_t kLong = 200001;  // odd, so that rows begin at multiples of 8 bytes only
+  std::vector<Sample> samples = {SampleOf(kLong, 7), SampleOf(3, 2), SampleOf(kLong - 2, 1000)};
+  for (Sample& sample : samples) {
+    const std::vector<double> weights(sample.input_ids.begin(), sample.input_ids.end());
+    sample.extras = {TensorOf("weights", ElementType::kFloat64, {sample.length()}, weights)};
+  }
+  const StepLayout layout = LayoutOf({3, kLong}, samples, format);
+  REQUIRE(layout.bytes >= int64_t{16} << 20);
+
+  const std::string memory = Written(samples, layout, format);
+
+  Longs ids, labels, mask;
+  std::vector<double> weights;
+  for (const Sample& sample : samples) {
+    for (int32_t column = 0; column < kLong; ++column) {
+      const bool is_left = format.padding == PaddingSide::kLeft;
+      const int32_t i = is_left ? column - (kLong - sample.length()) : column;
+      const bool is_token = i >= 0 && i < sample.length();
+      const auto at = static_cast<size_t>(i);
+      ids.push_back(is_token ? sample.input_ids[at] : 256);
+      labels.push_back(is_token ? sample.labels[at] : -100);
+      mask.push_back(is_token);
+      weights.push_back(is_token ? sample.input_ids[at] : -0.5);
+    }
+  }
+  CHECK((Elements<int64_t>(memory, layout.tensors[0]) == ids));  // in brackets: not to be printed
+  CHECK((Elements<int64_t>(memory, layout.tensors[1]) == labels));
+  CHECK((Elements<int64_t>(memory, layout.tensors[2]) == mask));
+  CHECK((Elements<double>(memory, layout.tensors[3]) == weights));
+}
+
 TEST_CASE("WriteTensors: concatenated tensors lie one behind the other, with their offsets",
           "[delivery]") {
   TensorFormat format;

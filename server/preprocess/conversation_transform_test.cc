@@ -171,11 +171,15 @@ TEST_CASE("A sample without loss tokens is quarantined, after truncation too", "
 
 TEST_CASE("CountLossTokens: position 0 counts only if the data is already shifted",
           "[preprocess]") {
-  const std::vector<int32_t> labels = {5, kIgnoredLabel, 7, 8};
-
-  CHECK(CountLossTokens(labels, LabelShift::kModel) == 2);
-  CHECK(CountLossTokens(labels, LabelShift::kData) == 3);
-  CHECK(CountLossTokens({}, LabelShift::kModel) == 0);
+  Sample sample;
+  CHECK(CountLossTokens(sample, LabelShift::kModel) == 0);
+  CHECK(CountLossTokens(sample, LabelShift::kData) == 0);
+  sample.input_ids = {5, 6, 7, 8};
+  CHECK(CountLossTokens(sample, LabelShift::kModel) == 3);  // without labels all count
+  CHECK(CountLossTokens(sample, LabelShift::kData) == 4);
+  sample.labels = {5, kIgnoredLabel, 7, 8};
+  CHECK(CountLossTokens(sample, LabelShift::kModel) == 2);
+  CHECK(CountLossTokens(sample, LabelShift::kData) == 3);
 }
 
 TEST_CASE("MakeConversationTransform: digests follow the options; a negative length is refused",

@@ -76,7 +76,6 @@ class CorpusTransform final : public Transform {
                          absl::StrCat("token ", wrong, " of the sequence is no token id from 0 to ",
                                       ids_end_ - 1));
     }
-    sample.labels = sample.input_ids;
     return FitLength(ref, options_.limits, std::move(sample));
   }
 

@@ -33,7 +33,7 @@ std::vector<int32_t> IdsOf(TokenType type, const std::vector<T>& ids) {
   const auto* sample = std::get_if<Sample>(&result);
   REQUIRE(sample != nullptr);
   CHECK(sample->id.key == 40);
-  CHECK(sample->labels == sample->input_ids);
+  CHECK(sample->labels.empty());  // the ids themselves
   CHECK(sample->loss_tokens == sample->length() - 1);
   return sample->input_ids;
 }
@@ -73,6 +73,17 @@ TEST_CASE("CorpusTransform: the length limit holds, and sources of text are refu
   const SampleResult result = Apply(*limited, Bytes<int32_t>({1, 2, 3}));
   REQUIRE(std::holds_alternative<QuarantineEntry>(result));
   CHECK(std::get<QuarantineEntry>(result).reason == QuarantineReason::kOverLength);
+
+  CorpusOptions cut;
+  cut.token_types = {TokenType::kInt32};
+  cut.limits.max_length = 2;
+  cut.limits.over_length = OverLengthPolicy::kTruncate;
+  const auto truncating = MakeCorpusTransform(cut);
+  REQUIRE(truncating.ok());
+  const SampleResult begin = Apply(**truncating, Bytes<int32_t>({1, 2, 3}));
+  REQUIRE(std::holds_alternative<Sample>(begin));
+  CHECK(std::get<Sample>(begin).label_values() == std::vector<int32_t>{1, 2});
+  CHECK(std::get<Sample>(begin).loss_tokens == 1);
 
   CorpusOptions mixed;
   mixed.token_types = {TokenType::kInt32, TokenType::kNone};

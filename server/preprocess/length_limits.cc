@@ -24,14 +24,14 @@ SampleResult FitLength(const RecordRef& ref, const LengthLimits& limits, Sample 
                            absl::StrCat(length, " tokens, max_length is ", limits.max_length));
       case OverLengthPolicy::kTruncate:
         sample.input_ids.resize(static_cast<size_t>(limits.max_length));
-        sample.labels.resize(static_cast<size_t>(limits.max_length));
+        if (!sample.labels.empty()) sample.labels.resize(sample.input_ids.size());
         break;
       case OverLengthPolicy::kAlone:
         sample.over_length = true;
         break;
     }
   }
-  sample.loss_tokens = CountLossTokens(sample.labels, limits.label_shift);
+  sample.loss_tokens = CountLossTokens(sample, limits.label_shift);
   if (sample.loss_tokens == 0) {
     return Quarantined(ref, QuarantineReason::kNoLossTokens,
                        length > sample.length() ? absl::StrCat("the first ", sample.length(),

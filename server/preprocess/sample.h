@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -61,13 +62,16 @@ struct NamedTensor {
 struct Sample {
   SampleId id;
   std::vector<int32_t> input_ids;
-  std::vector<int32_t> labels;      // [length()]; kIgnoredLabel = not in the loss
+  // [length()]; kIgnoredLabel = not in the loss. Empty: the ids themselves, as they are where every
+  // token counts; to write them down twice would cost a large corpus a quarter of its time.
+  std::vector<int32_t> labels;
   std::vector<NamedTensor> extras;  // those of the job (extra_tensor.h), in their order
-  int32_t loss_tokens = 0;          // CountLossTokens(labels, label_shift); > 0
+  int32_t loss_tokens = 0;          // CountLossTokens(*this, label_shift); > 0
   int32_t vision_load = 0;          // patches; 0 without pictures
   bool over_length = false;         // longer than max_length, kept by policy `alone`
 
   int32_t length() const { return static_cast<int32_t>(input_ids.size()); }
+  const std::vector<int32_t>& label_values() const { return labels.empty() ? input_ids : labels; }
 };
 
 // What preprocessing makes of one record: errors are values.
@@ -108,10 +112,14 @@ inline void DropReserve(Sample* sample) {
 }
 
 // The number of labels that count in the loss.
-inline int32_t CountLossTokens(const std::vector<int32_t>& labels, LabelShift shift) {
+inline int32_t CountLossTokens(const Sample& sample, LabelShift shift) {
+  const size_t first = shift == LabelShift::kModel ? 1 : 0;
+  if (sample.labels.empty()) {
+    return static_cast<int32_t>(std::max(sample.input_ids.size(), first) - first);
+  }
   int32_t count = 0;
-  for (size_t i = shift == LabelShift::kModel ? 1 : 0; i < labels.size(); ++i) {
-    count += labels[i] != kIgnoredLabel;
+  for (size_t i = first; i < sample.labels.size(); ++i) {
+    count += sample.labels[i] != kIgnoredLabel;
   }
   return count;
 }

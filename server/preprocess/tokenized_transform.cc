@@ -84,10 +84,7 @@ class TokenizedTransform final : public Transform {
     }
     if (auto rejection = ReadExtras(record, sample)) return rejection;
     const auto labels = Member(record, "labels");
-    if (!labels) {
-      sample->labels = sample->input_ids;
-      return std::nullopt;
-    }
+    if (!labels) return std::nullopt;  // the ids themselves
     if (auto rejection = ReadIds("labels", *labels, kIgnoredLabel, &sample->labels)) {
       return rejection;
     }

@@ -65,14 +65,29 @@ def _torch_views() -> _View:
     import torch
 
     dtypes = {number: getattr(torch, names[0]) for number, names in _DTYPES.items()}
+    ndarray, arrays = _numpy_for(torch)
 
     def view(buffer: Any, dtype: int, shape: Tuple[int, ...], offset: int, count: int) -> Any:
         if count == 0:
             return torch.empty(shape, dtype=dtypes[dtype])
+        if dtype in arrays:
+            return torch.from_numpy(ndarray(shape, arrays[dtype], buffer, offset))
         flat = torch.frombuffer(buffer, dtype=dtypes[dtype], count=count, offset=offset)
         return flat.view(shape)
 
     return view
+
+
+def _numpy_for(torch: Any) -> Tuple[Any, Dict[int, Any]]:
+    """NumPy's array and its types, if torch can take them: that way a tensor costs a third."""
+    try:
+        import numpy
+
+        torch.from_numpy(numpy.zeros(1))
+    except (ImportError, RuntimeError):
+        return None, {}
+    same = {number: names for number, names in _DTYPES.items() if names[0] != "bfloat16"}
+    return numpy.ndarray, {number: numpy.dtype(names[1]) for number, names in same.items()}
 
 
 def _numpy_views() -> _View:

@@ -1,7 +1,9 @@
 """Shared memory: a step goes back when the last object over it dies, and not before."""
 
 import gc
+import sys
 import unittest
+import unittest.mock
 
 import support  # first: sets the path and the environment
 
@@ -127,12 +129,25 @@ class NumpyTest(StepTest):
 
 @unittest.skipUnless(torch, "torch is not installed")
 class TorchTest(StepTest):
-    def test_every_type(self):
-        batch = self.first_batch(self.daemon(all_dtypes=True))
+    def check_every_type(self):
+        daemon = self.daemon(all_dtypes=True)
+        batch = self.first_batch(daemon)
         for name, values in list(VALUES.items()) + [("bfloat16", VALUES["float16"])]:
             self.assertEqual(batch[name].tolist(), values, name)
             self.assertEqual(batch[name].dtype, getattr(torch, name))
         self.assertEqual(tuple(batch["empty"].shape), (0, 3))
+        last = batch["float64"]
+        del batch
+        self.assert_held(daemon)
+        del last
+        daemon.wait_returned(1)
+
+    def test_every_type(self):
+        self.check_every_type()
+
+    def test_every_type_without_numpy(self):
+        with unittest.mock.patch.dict(sys.modules, numpy=None):
+            self.check_every_type()
 
     def test_torch_and_numpy_see_the_same_bytes(self):
         batch = self.first_batch(self.daemon())

@@ -1,53 +1,16 @@
 #include "base/os/numa.h"
 
-#include <linux/mempolicy.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include <array>
 #include <catch2/catch.hpp>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <string>
 
-#include "absl/strings/str_cat.h"
 #include "base/os/memfd.h"
-#include "base/os/temp_directory.h"
+#include "base/os/numa_fixture.h"
 #include "tests/support/status_matchers.h"
 
 namespace odb {
 namespace {
 
-// A machine's files with one GPU.
-class Machine {
- public:
-  Machine(const std::string& online, const std::string& numa_node) {
-    Write("sys/devices/system/node/online", online);
-    Write("sys/bus/pci/devices/0000:c1:00.0/numa_node", numa_node);
-  }
-  const std::string& root() const { return directory_.path(); }
-
- private:
-  void Write(const std::string& name, const std::string& text) {
-    const std::filesystem::path path = absl::StrCat(root(), "/", name);
-    std::filesystem::create_directories(path.parent_path());
-    std::ofstream(path) << text << "\n";
-  }
-
-  const TempDirectory directory_ = TempDirectory::Create("/tmp", "odb-numa-test-").value();
-};
-
-struct Policy {
-  int mode = -1;
-  std::array<unsigned long, 16> nodes = {};  // as many as a kernel may have
-};
-
-Policy PolicyOf(void* address) {
-  Policy policy;
-  REQUIRE(::syscall(SYS_get_mempolicy, &policy.mode, policy.nodes.data(), sizeof(policy.nodes) * 8,
-                    address, MPOL_F_ADDR) == 0);
-  return policy;
+NumaMachine Machine(const std::string& online, const std::string& node) {
+  return NumaMachine(online, {{"0000:c1:00.0", node}});
 }
 
 TEST_CASE("NumaNodeOfPciDevice: the node, where there is more than one", "[os]") {
@@ -61,6 +24,7 @@ TEST_CASE("NumaNodeOfPciDevice: the node, where there is more than one", "[os]")
 }
 
 TEST_CASE("PreferNumaNode: is of the shared memory, not of one mapping", "[os]") {
+  if (!MaySetNumaPolicy()) return;
   constexpr size_t kBytes = size_t{1} << 16;
   const FileDescriptor fd = CreateSealedMemfd("odb-numa-test", kBytes).value();
   const auto map = [&] {
@@ -68,17 +32,11 @@ TEST_CASE("PreferNumaNode: is of the shared memory, not of one mapping", "[os]")
   };
   const MappedRegion ours = map();
   const MappedRegion theirs = map();
-  CHECK(PolicyOf(theirs.data()).mode == MPOL_DEFAULT);
+  CHECK(NumaPolicyOf(theirs.data()).mode == MPOL_DEFAULT);
 
-  const absl::Status placed = PreferNumaNode(ours.data(), kBytes, 0);
-  if (placed.code() == absl::StatusCode::kPermissionDenied) {
-    std::printf("SKIPPED: this container does not allow mbind(2): %s\n",
-                std::string(placed.message()).c_str());
-    return;
-  }
-  REQUIRE(placed.ok());
+  REQUIRE(PreferNumaNode(ours.data(), kBytes, 0).ok());
 
-  const Policy policy = PolicyOf(theirs.data());
+  const NumaPolicy policy = NumaPolicyOf(theirs.data());
   CHECK(policy.mode == MPOL_PREFERRED);
   CHECK(policy.nodes[0] == 1);
 }

@@ -61,6 +61,17 @@ static int check_step(const odb_session_info* session, const odb_step* step, int
   CHECK(((const int64_t*)tensor.data)[3] == index * 1000 + 3);
   CHECK(odb_step_get_tensor(step, 3, &tensor, sizeof(tensor)) == ODB_OUT_OF_RANGE);
   CHECK(odb_step_sample_ids(step, ids, 8) == 2);
+  odb_step_info same;
+  odb_tensor tensors[2];
+  ids[1].key = -1;
+  CHECK(odb_step_describe(step, &same, sizeof(same), tensors, 2, sizeof(tensors[0]), ids, 1) ==
+        ODB_OK);
+  CHECK(same.index == index && same.num_tensors == 3 && same.num_samples == 2);
+  CHECK(strcmp(tensors[0].name, "input_ids") == 0);
+  CHECK(strcmp(tensors[1].name, "labels") == 0 && tensors[1].bytes == 2 * 8 * 8);
+  CHECK(ids[0].key == index * 2 && ids[1].key == -1);
+  CHECK(odb_step_describe(step, &same, sizeof(same), tensors, 2, sizeof(tensors[0]), ids, 8) ==
+        ODB_OK);
   CHECK(odb_step_is_stand_in(step) == 0);
   CHECK(ids[1].source == 1 && ids[1].key == index * 2 + 1);
   CHECK(odb_loss_scale(&info, ODB_LOSS_MEAN, ODB_WEIGHT_LOSS_TOKENS, 1, 1, &scale) == ODB_OK);

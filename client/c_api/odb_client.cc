@@ -259,6 +259,19 @@ int32_t odb_step_sample_ids(const odb_step* step, odb_sample_id* ids, int32_t ca
   return message.samples_size();
 }
 
+int odb_step_describe(const odb_step* step, odb_step_info* info, size_t info_size,
+                      odb_tensor* tensors, int32_t max_tensors, size_t tensor_size,
+                      odb_sample_id* ids, int32_t max_ids) {
+  odb_step_get_info(step, info, info_size);
+  auto* at = reinterpret_cast<char*>(tensors);
+  for (int32_t i = 0; i < std::min(max_tensors, step->handle->num_tensors()); ++i) {
+    odb_step_get_tensor(step, i, reinterpret_cast<odb_tensor*>(at), tensor_size);
+    at += tensor_size;
+  }
+  odb_step_sample_ids(step, ids, max_ids);
+  return ODB_OK;
+}
+
 int odb_step_is_stand_in(const odb_step* step) { return step->handle->is_stand_in() ? 1 : 0; }
 
 void odb_step_release(odb_step* step) { delete step; }

@@ -230,6 +230,13 @@ typedef struct odb_sample_id {
 /* Copies up to `capacity` ids of the step's samples; returns how many the step has. */
 ODB_API int32_t odb_step_sample_ids(const odb_step* step, odb_sample_id* ids, int32_t capacity);
 
+/* All of the above in one call, for programs to which a call is dear: *info, up to `max_tensors`
+ * tensors, `tensor_size` bytes each, and up to `max_ids` ids. How many the step has stands in
+ * info->num_tensors and info->num_samples; sizes as above. */
+ODB_API int odb_step_describe(const odb_step* step, odb_step_info* info, size_t info_size,
+                              odb_tensor* tensors, int32_t max_tensors, size_t tensor_size,
+                              odb_sample_id* ids, int32_t max_ids);
+
 /* 1 if the step's tensors are a short valid sample that stands in for none (an idle step, option
  * idle = stand-in): to be trained on with loss_scale, which is 0. Else 0. */
 ODB_API int odb_step_is_stand_in(const odb_step* step);

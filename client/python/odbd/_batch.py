@@ -152,14 +152,33 @@ class BatchMaker:
         self._arena = arena
         # One array type for the session: making one per size costs more than the rest of a step.
         self._arena_type = type("_Arena", (ctypes.c_char * arena_bytes,), {})
+        # What the step at hand has, read in one call: a call costs more than what it copies.
+        self._make_room(num_tensors=8, num_ids=64)
 
     def step(self, handle: int, stand_in: bool) -> Step:
-        """Its numbers."""
+        """Its numbers. Its tensors stand in self._tensors until the next call."""
         info = _library.StepInfo()
-        self._library.odb_step_get_info(handle, ctypes.byref(info), ctypes.sizeof(info))
-        ids = (_library.SampleId * info.num_samples)()
-        self._library.odb_step_sample_ids(handle, ids, info.num_samples)
+        while True:
+            self._library.odb_step_describe(
+                handle,
+                ctypes.byref(info),
+                ctypes.sizeof(info),
+                self._tensors,
+                len(self._tensors),
+                ctypes.sizeof(_library.Tensor),
+                self._ids,
+                len(self._ids),
+            )
+            num_tensors, num_ids = info.num_tensors, info.num_samples
+            if num_tensors <= len(self._tensors) and num_ids <= len(self._ids):
+                break
+            self._make_room(max(num_tensors, len(self._tensors)), max(num_ids, len(self._ids)))
+        ids = ctypes.string_at(self._ids, num_ids * ctypes.sizeof(_library.SampleId))
         return Step(info, ids, bool(info.idle) and stand_in)
+
+    def _make_room(self, num_tensors: int, num_ids: int) -> None:
+        self._tensors = (_library.Tensor * num_tensors)()
+        self._ids = (_library.SampleId * num_ids)()
 
     def release(self, handle: int) -> None:
         self._library.odb_step_release(handle)
@@ -172,25 +191,25 @@ class BatchMaker:
 
         # All tensors of the step are views of this one object, and it holds the memory.
         if self._arena is None:
-            buffer, start = self._own_memory(handle, step, memory)
+            buffer, start = self._own_memory(step, memory)
         else:
             start = self._arena
             buffer = self._arena_type.from_address(start)
             buffer.memory = memory
         # A stand-in lies where all idle steps have theirs: its owner must not write there.
         copy = (self._copy or step.idle) and not only_read
-        return self._fill(Batch(step=step), handle, buffer, start, copy)
+        return self._fill(Batch(step=step), buffer, start, copy)
 
     def make_probe(self, handle: int) -> Batch:
         """Takes over a step whose tensors lie one behind the other, outside of the arena."""
         memory = _Memory(handle, self._library.odb_step_release)
         step = self.step(handle, stand_in=False)
-        buffer, start = self._own_memory(handle, step, memory)
-        return self._fill(Batch(step=step), handle, buffer, start, copy=False)
+        buffer, start = self._own_memory(step, memory)
+        return self._fill(Batch(step=step), buffer, start, copy=False)
 
-    def _own_memory(self, handle: int, step: Step, memory: _Memory) -> Tuple[Any, int]:
+    def _own_memory(self, step: Step, memory: _Memory) -> Tuple[Any, int]:
         """An object over the tensors of a step that lie one behind the other, and where it begins."""
-        tensors = [self._tensor(handle, i) for i in range(step._info.num_tensors)]
+        tensors = [self._tensors[i] for i in range(step._info.num_tensors)]
         tensors = [tensor for tensor in tensors if tensor.bytes > 0]
         if not tensors:
             return b"", 0
@@ -200,18 +219,10 @@ class BatchMaker:
         buffer.memory = memory
         return buffer, start
 
-    def _tensor(self, handle: int, i: int) -> _library.Tensor:
-        tensor = _library.Tensor()
-        self._library.odb_step_get_tensor(handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor))
-        return tensor
-
-    def _fill(self, batch: Batch, handle: int, buffer: Any, start: int, copy: bool) -> Batch:
+    def _fill(self, batch: Batch, buffer: Any, start: int, copy: bool) -> Batch:
         """Puts the step's tensors into the batch: views of `buffer`, which lies at `start`, or copies."""
-        tensor = _library.Tensor()
         for i in range(batch.step._info.num_tensors):
-            self._library.odb_step_get_tensor(
-                handle, i, ctypes.byref(tensor), ctypes.sizeof(tensor)
-            )
+            tensor = self._tensors[i]
             if tensor.dtype not in _DTYPES:
                 raise Error(FAILED_PRECONDITION, f"a tensor has the unknown type {tensor.dtype}")
             shape = tuple(tensor.shape[: tensor.ndim])

@@ -134,17 +134,18 @@ _SIGNATURES = {
         [ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p)],
     ),
     "odb_client_end_iteration": (ctypes.c_int, [ctypes.c_void_p]),
-    "odb_step_get_info": (
+    "odb_step_describe": (
         ctypes.c_int,
-        [ctypes.c_void_p, ctypes.POINTER(StepInfo), ctypes.c_size_t],
-    ),
-    "odb_step_get_tensor": (
-        ctypes.c_int,
-        [ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(Tensor), ctypes.c_size_t],
-    ),
-    "odb_step_sample_ids": (
-        ctypes.c_int32,
-        [ctypes.c_void_p, ctypes.POINTER(SampleId), ctypes.c_int32],
+        [
+            ctypes.c_void_p,
+            ctypes.POINTER(StepInfo),
+            ctypes.c_size_t,
+            ctypes.POINTER(Tensor),
+            ctypes.c_int32,
+            ctypes.c_size_t,
+            ctypes.POINTER(SampleId),
+            ctypes.c_int32,
+        ],
     ),
     "odb_step_release": (None, [ctypes.c_void_p]),
     "odb_loss_scale": (

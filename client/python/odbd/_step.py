@@ -1,6 +1,6 @@
 """What is known about a step besides its tensors."""
 
-import ctypes
+import struct
 from fractions import Fraction
 from typing import NamedTuple, Tuple
 
@@ -24,6 +24,9 @@ class SampleId(NamedTuple):
     key: int  # offset or index of the record in it
 
 
+_SAMPLE_ID = struct.Struct("=qi4x")  # _library.SampleId, without an object for each
+
+
 def _counts(counts: _library.Counts) -> Counts:
     return Counts(
         counts.samples,
@@ -42,7 +45,7 @@ class Step:
 
     __slots__ = ("_info", "_ids", "_stand_in")
 
-    def __init__(self, info: _library.StepInfo, ids: "ctypes.Array", stand_in: bool):
+    def __init__(self, info: _library.StepInfo, ids: bytes, stand_in: bool):
         self._info = info
         self._ids = ids
         self._stand_in = stand_in
@@ -163,7 +166,7 @@ class Step:
     @property
     def sample_ids(self) -> Tuple[SampleId, ...]:
         """The samples of this rank in this step, in the order of the batch; empty if it is idle."""
-        return tuple(SampleId(entry.source, entry.key) for entry in self._ids)
+        return tuple(SampleId(source, key) for key, source in _SAMPLE_ID.iter_unpack(self._ids))
 
     def __repr__(self) -> str:
         idle = ", idle" if self.idle else ""

@@ -75,6 +75,12 @@ class IterationTest(support.DaemonTest):
         self.assertEqual(step.sample_ids, (odbd.SampleId(1, 4), odbd.SampleId(1, 5)))
         self.assertIn("index=2", repr(step))
 
+    def test_a_step_of_many_samples_has_all_their_ids(self):
+        daemon = self.daemon(steps=2, samples=1000, length=2)
+        with odbd.DataLoader(socket=daemon.socket) as loader:
+            ids = [key for batch in loader for _, key in batch.sample_ids]
+        self.assertEqual(ids, list(range(2000)))
+
     def test_waits_are_known_by_step_and_altogether(self):
         daemon = self.daemon(steps=4, slots=2)
         with odbd.DataLoader(socket=daemon.socket) as loader:

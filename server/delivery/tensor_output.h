@@ -1,32 +1,17 @@
 #pragma once
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string>
 
 #include "absl/types/span.h"
+#include "server/delivery/streaming_stores.h"
 
 namespace odb {
 
-// How bytes get to memory.
-enum class Stores {
-  kCached,
-  // Around the cache, for elements of 8 bytes on x86-64: memory that is written whole need not be
-  // read first, which it is otherwise, and what is still read stays in the cache. FlushStores()
-  // before another thread may look.
-  kStreaming,
-};
-
-inline void FlushStores() {
-#if defined(__x86_64__)
-  _mm_sfence();
-#endif
-}
+// How bytes get to memory. kStreaming: elements of 8 bytes around the cache (streaming_stores.h).
+enum class Stores { kCached, kStreaming };
 
 // Where one tensor of a step is written, from its first byte to its last: it only goes forward, so
 // no byte can be written twice, and it counts.
@@ -38,8 +23,11 @@ class TensorOutput {
 
   template <typename T>
   void Fill(int64_t count, T value) {
-    if (IsStreamed<T>()) return Stream(count, [value](int64_t) { return value; });
-    std::fill_n(reinterpret_cast<T*>(at_), count, value);
+    if (IsStreamed<T>()) {
+      StreamFill(static_cast<int64_t>(value), count, reinterpret_cast<int64_t*>(at_));
+    } else {
+      std::fill_n(reinterpret_cast<T*>(at_), count, value);
+    }
     Advance(count * static_cast<int64_t>(sizeof(T)));
   }
 
@@ -47,10 +35,11 @@ class TensorOutput {
   template <typename T>
   void Convert(absl::Span<const int32_t> values) {
     if (IsStreamed<T>()) {
-      return Stream(static_cast<int64_t>(values.size()),
-                    [data = values.data()](int64_t i) { return static_cast<T>(data[i]); });
+      StreamWiden(values.data(), static_cast<int64_t>(values.size()),
+                  reinterpret_cast<int64_t*>(at_));
+    } else {
+      std::copy(values.begin(), values.end(), reinterpret_cast<T*>(at_));
     }
-    std::copy(values.begin(), values.end(), reinterpret_cast<T*>(at_));
     Advance(static_cast<int64_t>(values.size() * sizeof(T)));
   }
 
@@ -79,20 +68,6 @@ class TensorOutput {
   template <typename T>
   bool IsStreamed() const {
     return sizeof(T) == 8 && stores_ == Stores::kStreaming;
-  }
-
-  // value(0), value(1), ..., each taken as 8 bytes.
-  template <typename Value>
-  void Stream(int64_t count, Value value) {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto element = static_cast<int64_t>(value(i));
-#if defined(__x86_64__)
-      _mm_stream_si64(reinterpret_cast<long long*>(at_) + i, element);
-#else
-      reinterpret_cast<int64_t*>(at_)[i] = element;
-#endif
-    }
-    Advance(count * 8);
   }
 
   template <typename T>

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "server/delivery/streaming_stores.h"
 #include "server/delivery/tensor_output.h"
 
 namespace odb {

@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import sys
 import tempfile
 import time
@@ -31,24 +30,12 @@ from loader_run import take_turns  # noqa: E402
 ODBD = [("odbd C++", 0), ("odbd Python", 0)]
 
 
-def memcpy_bytes_per_second():
-    """One core, more than fits into the caches."""
-    source = numpy.ones(1 << 28, dtype=numpy.uint8)
-    target = numpy.zeros_like(source)
-    times = []
-    for _ in range(5):
-        begin = time.monotonic()
-        target[:] = source
-        times.append(time.monotonic() - begin)
-    return source.nbytes / statistics.median(times)
-
-
 def name_of(side):
     kind, workers = side
     return kind if kind.startswith("odbd") else "%s, %d workers" % (kind, workers)
 
 
-def against_the_best(sides, flags, source, ranks, name, memcpy):
+def against_the_best(sides, flags, source, ranks, name):
     """Rows of one file at one number of ranks, beside the DataLoader's best."""
     results = take_turns(sides, flags.turns, source, ranks)
     best = max((side for side in sides if not side[0].startswith("odbd")), key=lambda side: results[side]["samples_per_s"])
@@ -56,33 +43,32 @@ def against_the_best(sides, flags, source, ranks, name, memcpy):
         result = results[side]
         yield dict(result, lengths=name, ranks=ranks, side=name_of(side), best=side == best, file_bytes=source["file_bytes"],
                    of_best=result["samples_per_s"] / results[best]["samples_per_s"],
-                   of_memcpy=result["bytes_per_s"] / memcpy,
                    fill=result["tokens_per_s"] * result["seconds"] / (result["steps"] * source["budget"]),
                    loader_cpu_of_best=result["loader_cpu_us_per_step"] / results[best]["loader_cpu_us_per_step"])
 
 
-def samples_part(flags, folder, memcpy):
+def samples_part(flags, folder):
     sides = ODBD + [(kind, workers) for kind in ("fixed", "sorted") for workers in flags.workers]
     for name in flags.lengths:
         prefix = os.path.join(folder, name.replace(" ", "_"))
         lengths = lengths_of(name, flags.samples) if flags.quick else lengths_beyond_the_cache(name, flags.samples)
         source = {"data": prefix + ".idx", "prefix": prefix, "budget": flags.budget, "file_bytes": write_corpus(prefix, lengths)}
         for ranks in flags.ranks:
-            yield from against_the_best(sides, flags, source, ranks, name, memcpy)
+            yield from against_the_best(sides, flags, source, ranks, name)
         os.remove(prefix + ".bin")
 
 
-def preprocess_part(flags, folder, memcpy):
+def preprocess_part(flags, folder):
     sides = ODBD[flags.quick:] + [("fixed", workers) for workers in flags.workers]
     prefix = os.path.join(folder, "conversations")
     write_conversations(prefix, 1500 if flags.quick else 12000)
     source = {"data": prefix + ".jsonl", "prefix": prefix, "budget": flags.budget, "checked": True, "tokenizer": prefix + ".model",
               "flags": ["--tokenizer", prefix + ".model"], "file_bytes": os.path.getsize(prefix + ".jsonl")}
     for ranks in (count for count in flags.ranks if count <= 2):
-        yield from against_the_best(sides, flags, source, ranks, "conversations", memcpy)
+        yield from against_the_best(sides, flags, source, ranks, "conversations")
 
 
-def payload_part(flags, folder, memcpy):
+def payload_part(flags, folder):
     """Steps of 64 MB: three int64 tensors."""
     prefix = os.path.join(folder, "payload")
     budget = (64 << 20) // (3 * 8)
@@ -90,17 +76,16 @@ def payload_part(flags, folder, memcpy):
     source = {"data": prefix + ".idx", "prefix": prefix, "budget": budget, "flags": ["--window", "1024"]}
     for ranks in flags.ranks:
         for side, result in take_turns(ODBD, flags.turns, source, ranks).items():
-            yield dict(result, lengths="64 MB steps", ranks=ranks, side=name_of(side), of_memcpy=result["bytes_per_s"] / memcpy,
-                       file_bytes=file_bytes)
+            yield dict(result, lengths="64 MB steps", ranks=ranks, side=name_of(side), file_bytes=file_bytes)
 
 
 def show(row):
     print("%-16s ranks %d  %-18s %9.0f samples/s  %s  %5.2f of memcpy  real %5.1f %%  CPU %6.3f s/Mtoken (loader's thread %6.1f us/step)"
-          "  wait p50 %7.0f p99 %7.0f us  first %5.2f s  %5.0f MB"
+          "  wait p50 %7.0f p99 %7.0f us  first %5.2f s  %5.0f MB  (memcpy %4.1f GB/s)"
           % (row["lengths"], row["ranks"], row["side"], row["samples_per_s"],
              "x %5.2f of the best" % row["of_best"] if "of_best" in row else " " * 18, row["of_memcpy"], 100 * row["real_share"],
              row["cpu_s_per_mtoken"], row["loader_cpu_us_per_step"], row["wait_p50_us"], row["wait_p99_us"], row["first_batch_s"],
-             row["peak_pss_without_files_bytes"] / 1e6), flush=True)
+             row["peak_pss_without_files_bytes"] / 1e6, row["memcpy_bytes_per_s"] / 1e9), flush=True)
 
 
 PARTS = {"samples": samples_part, "preprocess": preprocess_part, "payload": payload_part}
@@ -131,13 +116,12 @@ def main():
     flags.lengths = flags.lengths.split(",")
     if flags.quick:
         flags.ranks, flags.workers, flags.lengths, flags.samples, flags.turns = [2], [0, 2], flags.lengths[:1], 4000, 1
-    memcpy = memcpy_bytes_per_second()
-    print("memcpy on one core: %.1f GB/s; %d CPUs" % (memcpy / 1e9, len(os.sched_getaffinity(0))), flush=True)
+    print("%s, %d CPUs" % (processor(), len(os.sched_getaffinity(0))), flush=True)
     folder = tempfile.mkdtemp(prefix="odbbench")
     results = []
     try:
         for part in [flags.part] if flags.part else PARTS:
-            for row in PARTS[part](flags, folder, memcpy):
+            for row in PARTS[part](flags, folder):
                 results.append(row)
                 show(row)
     finally:
@@ -147,7 +131,7 @@ def main():
         with open(path, "w", encoding="utf-8") as out:
             json.dump({"benchmark": "loader", "machine": processor(), "quick": flags.quick,
                        "cpus": len(os.sched_getaffinity(0)), "last_level_cache_bytes": last_level_cache_bytes(), "budget": flags.budget,
-                       "memcpy_bytes_per_s": memcpy, "results": results}, out, indent=1)
+                       "results": results}, out, indent=1)
 
 
 sys.exit(main())

@@ -10,6 +10,8 @@ import tempfile
 import threading
 import time
 
+import numpy
+
 from loader_data import LONGEST, ROOT
 
 PYTHON = "/usr/bin/python3"
@@ -178,15 +180,31 @@ def median_of(runs):
     return {key: statistics.median(run[key] for run in runs) for key in runs[0] if key != "checksum"}
 
 
+def memcpy_bytes_per_second():
+    """One core, more than fits into the caches."""
+    source = numpy.ones(1 << 28, dtype=numpy.uint8)
+    target = numpy.zeros_like(source)
+    times = []
+    for _ in range(5):
+        begin = time.monotonic()
+        target[:] = source
+        times.append(time.monotonic() - begin)
+    return source.nbytes / statistics.median(times)
+
+
 def take_turns(sides, turns, source, ranks):
     """Every side once per turn, so that all see the same weather; medians. Where the source wants it, all sides must have
-    given the same ids and labels in every turn."""
+    given the same ids and labels in every turn. What a copy costs is measured in every turn, too."""
+    memcpy = []
     results = {side: [] for side in sides}
     for _ in range(turns):
+        memcpy.append(memcpy_bytes_per_second())
         for side in sides:
             results[side].append(Run(side, source, ranks).measure())
     if source.get("checked"):
         sums = {side: {run["checksum"] for run in runs} for side, runs in results.items() if side[0] != "odbd C++"}
         if len(set.union(*sums.values())) != 1:
             raise RuntimeError("ids or labels differ: %s" % sums)
-    return {side: median_of(runs) for side, runs in results.items()}
+    copied = statistics.median(memcpy)
+    medians = {side: median_of(runs) for side, runs in results.items()}
+    return {side: dict(result, memcpy_bytes_per_s=copied, of_memcpy=result["bytes_per_s"] / copied) for side, result in medians.items()}

@@ -299,7 +299,7 @@ int64_t Root(int64_t value) {
 int64_t DealingSlack(int64_t steps, int64_t num_pools) {
   const int64_t by_position =
       num_pools > 1 ? Root(steps * (kStragglerUnit * kStragglerUnit)) / 6 : kStragglerUnit;
-  return std::min(steps * kStragglerUnit / 32, by_position);
+  return std::min(steps * kStragglerUnit / 8, by_position);
 }
 
 void DealGroups(int64_t steps, Random* random, std::vector<PoolGroups>* pools) {

@@ -39,7 +39,7 @@ struct PoolGroups {
 void DealGroups(int64_t steps, Random* random, std::vector<PoolGroups>* pools);
 
 // What equal lengths may add to the stragglers of `steps` steps together, in units of 1 /
-// kStragglerUnit: 1/32 a step at most, and not more than groups matched by their place in the order
+// kStragglerUnit: 1/8 a step at most, and not more than groups matched by their place in the order
 // of length (the published rule) are typically above the least. In one pool these are neighbours
 // in one list of groups, which differ by 1 / steps of its range: 1 for all steps together. Between
 // pools it is the difference of independent windows, which falls with their root: sqrt(steps) / 6.

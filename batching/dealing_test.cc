@@ -203,11 +203,11 @@ TEST_CASE("DealGroups: lengths and costs far beyond any real group", "[batching]
   }
 }
 
-TEST_CASE("DealingSlack: a straggler in one pool, more between many, 1/32 a step at most",
+TEST_CASE("DealingSlack: a straggler in one pool, more between many, 1/8 a step at most",
           "[batching][dealing]") {
-  CHECK(DealingSlack(16, /*num_pools=*/1) == kStragglerUnit / 2);
+  CHECK(DealingSlack(4, /*num_pools=*/1) == kStragglerUnit / 2);
   CHECK(DealingSlack(400, /*num_pools=*/1) == kStragglerUnit);
-  CHECK(DealingSlack(16, /*num_pools=*/8) == kStragglerUnit / 2);
+  CHECK(DealingSlack(1, /*num_pools=*/8) == kStragglerUnit / 8);
   // sqrt(900) / 6 = 5
   CHECK(DealingSlack(900, /*num_pools=*/8) == 5 * kStragglerUnit);
 }

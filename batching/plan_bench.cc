@@ -26,9 +26,10 @@ std::vector<Offer> MakeOffers(int64_t num_ranks, int64_t num_samples) {
   return offers;
 }
 
-void BM_MakePlan(benchmark::State& state) {
+void BM_MakePlan(benchmark::State& state, Policy policy) {
   const std::vector<Offer> offers = MakeOffers(state.range(0), state.range(1));
   PlanOptions options;
+  options.policy = policy;
   options.budget = 16384;
   options.max_steps = static_cast<int32_t>(state.range(2));
   for (auto _ : state) {
@@ -36,13 +37,16 @@ void BM_MakePlan(benchmark::State& state) {
     benchmark::DoNotOptimize(plan);
   }
 }
-BENCHMARK(BM_MakePlan)
-    ->ArgNames({"ranks", "samples", "max_steps"})
-    ->Args({8, 1024, 1024})
-    ->Args({8, 1024, 32})
-    ->Args({1, 1024, 1024})
-    ->Args({1024, 128, 128})
-    ->Unit(benchmark::kMicrosecond);
+void Worlds(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"ranks", "samples", "max_steps"})
+      ->Args({8, 1024, 1024})
+      ->Args({8, 1024, 32})
+      ->Args({1, 1024, 1024})
+      ->Args({1024, 128, 128})
+      ->Unit(benchmark::kMicrosecond);
+}
+BENCHMARK_CAPTURE(BM_MakePlan, paper, Policy::kPaper)->Apply(Worlds);
+BENCHMARK_CAPTURE(BM_MakePlan, balanced, Policy::kBalanced)->Apply(Worlds);
 
 }  // namespace
 }  // namespace odb

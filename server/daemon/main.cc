@@ -52,6 +52,7 @@ int Complain(const absl::Status& status, int exit_code) {
 void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that glibc takes
+  mallopt(M_TOP_PAD, 64 << 20);         // address space only; else threads' heaps come and go
 }
 
 void StartLog(const std::string& level) {

@@ -34,12 +34,10 @@ ViewReader::ViewReader(const Options& options, PreprocessPool* pool, Ledger* led
 
 absl::Status ViewReader::Fill(Window* window, absl::Time deadline) {
   while (!window->full() && !at_end_) {
-    ASSIGN_OR_RETURN(std::optional<SampleResult> result, feed_->Next(deadline));
-    if (!result.has_value()) {
-      at_end_ = true;
-      break;
-    }
-    RETURN_IF_ERROR(Take(*std::move(result), window));
+    taken_.clear();
+    RETURN_IF_ERROR(feed_->Take(window->capacity() - window->size(), deadline, &taken_));
+    if (taken_.empty()) at_end_ = true;
+    for (SampleResult& result : taken_) RETURN_IF_ERROR(Take(std::move(result), window));
   }
   return absl::OkStatus();
 }

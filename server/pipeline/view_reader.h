@@ -61,6 +61,7 @@ class ViewReader {
   CoverageTracker* const coverage_;
   ByteMeter* const memory_;
   const std::unique_ptr<OrderedFeed> feed_;
+  std::vector<SampleResult> taken_;  // scratch
   bool at_end_ = false;
   int64_t dropped_ = 0;
   int64_t position_ = 0;

@@ -1,9 +1,12 @@
 #include "server/preprocess/corpus_transform.h"
 
+#include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
@@ -11,32 +14,71 @@
 namespace odb {
 namespace {
 
+// Ids of type T as they lie in a file, of any alignment, as int32_t. An iterator, so that a vector
+// can be made of them without being cleared first.
+template <typename T>
+class IdIterator {
+ public:
+  using iterator_category = std::random_access_iterator_tag;
+  using value_type = int32_t;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const int32_t*;
+  using reference = int32_t;
+
+  explicit IdIterator(const char* bytes) : bytes_(bytes) {}
+  T Raw() const {
+    T value;
+    std::memcpy(&value, bytes_, sizeof value);
+    return value;
+  }
+  int32_t operator*() const { return static_cast<int32_t>(Raw()); }
+  IdIterator& operator++() {
+    bytes_ += sizeof(T);
+    return *this;
+  }
+  IdIterator& operator--() {
+    bytes_ -= sizeof(T);
+    return *this;
+  }
+  IdIterator& operator+=(std::ptrdiff_t count) {
+    bytes_ += count * static_cast<std::ptrdiff_t>(sizeof(T));
+    return *this;
+  }
+  friend IdIterator operator+(IdIterator it, std::ptrdiff_t count) { return it += count; }
+  friend std::ptrdiff_t operator-(const IdIterator& a, const IdIterator& b) {
+    return (a.bytes_ - b.bytes_) / static_cast<std::ptrdiff_t>(sizeof(T));
+  }
+  friend bool operator==(const IdIterator& a, const IdIterator& b) { return a.bytes_ == b.bytes_; }
+  friend bool operator!=(const IdIterator& a, const IdIterator& b) { return a.bytes_ != b.bytes_; }
+
+ private:
+  const char* bytes_;
+};
+
 // Widens or narrows `count` ids of type T; returns the place of the first that is not in
 // [0, end), or -1.
 template <typename T>
-int64_t ReadIds(const char* bytes, size_t count, int64_t end, int32_t* out) {
+int64_t ReadIds(const char* bytes, size_t count, int64_t end, std::vector<int32_t>* out) {
+  const IdIterator<T> first(bytes);
+  out->assign(first, first + static_cast<std::ptrdiff_t>(count));
   // As unsigned numbers negative ones are larger than `last`, which is at most 2^31 - 1.
   using Unsigned = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const auto last = static_cast<Unsigned>(end - 1);
   Unsigned is_any_wrong = 0;            // as wide as what is compared
   for (size_t i = 0; i < count; ++i) {  // no early end: so it can be vectorised
-    T value;
-    std::memcpy(&value, bytes + i * sizeof(T), sizeof value);
-    is_any_wrong |= static_cast<Unsigned>(value) > last;
-    out[i] = static_cast<int32_t>(value);
+    const auto value = static_cast<Unsigned>((first + static_cast<std::ptrdiff_t>(i)).Raw());
+    is_any_wrong |= value > last;
   }
   if (is_any_wrong == 0) return -1;
   for (size_t i = 0; i < count; ++i) {
-    T value;
-    std::memcpy(&value, bytes + i * sizeof(T), sizeof value);
-    if (static_cast<int64_t>(value) < 0 || static_cast<int64_t>(value) >= end) {
-      return static_cast<int64_t>(i);
-    }
+    const auto value = static_cast<int64_t>((first + static_cast<std::ptrdiff_t>(i)).Raw());
+    if (value < 0 || value >= end) return static_cast<int64_t>(i);
   }
   return -1;
 }
 
-int64_t ReadIds(TokenType type, const char* bytes, size_t count, int64_t end, int32_t* out) {
+int64_t ReadIds(TokenType type, const char* bytes, size_t count, int64_t end,
+                std::vector<int32_t>* out) {
   switch (type) {
     case TokenType::kUint8:
       return ReadIds<uint8_t>(bytes, count, end, out);
@@ -69,8 +111,7 @@ class CorpusTransform final : public Transform {
     const size_t count = raw.size() / static_cast<size_t>(TokenBytes(type));
     Sample sample;
     sample.id = ref.id();
-    sample.input_ids.resize(count);
-    const int64_t wrong = ReadIds(type, raw.data(), count, ids_end_, sample.input_ids.data());
+    const int64_t wrong = ReadIds(type, raw.data(), count, ids_end_, &sample.input_ids);
     if (wrong >= 0) {
       return Quarantined(ref, QuarantineReason::kBadTensor,
                          absl::StrCat("token ", wrong, " of the sequence is no token id from 0 to ",

@@ -3,6 +3,8 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -27,11 +29,25 @@ struct FeedState {
     return options.record_at ? options.record_at(position)
                              : options.records[static_cast<size_t>(position)];
   }
-  bool HasRoom() const {
-    return !closed && begun < total && begun - delivered < options.max_in_flight;
+  // How many more samples may be begun.
+  int64_t Room() const {
+    if (closed) return 0;
+    return std::min(total - begun, options.max_in_flight - (begun - delivered));
+  }
+  // From so many on, results are worth waking the reader for, and room a thread: what stays below
+  // is less than what is ready or at work.
+  int64_t half() const { return (int64_t{options.max_in_flight} + 1) / 2; }
+  bool IsRoomWorthWaking() const {
+    const int64_t free = options.max_in_flight - (begun - delivered);
+    return Room() > 0 && free >= std::min(half(), PreprocessPool::kBatchMax);
   }
   std::optional<SampleResult>& Slot(int64_t position) {
     return slots[static_cast<size_t>(position % options.max_in_flight)];
+  }
+  bool IsNextReady() { return delivered < total && Slot(delivered).has_value(); }
+  // What the reader waits for, or all that comes without it.
+  bool HasEnough() {
+    return IsNextReady() && (ready >= std::min(wanted, half()) || ready == begun - delivered);
   }
 
   const FeedOptions options;
@@ -41,17 +57,44 @@ struct FeedState {
   int64_t ready = 0;
   int64_t ready_bytes = 0;
   int64_t delivered = 0;
+  int64_t wanted = 0;  // by the reader, the last time
   // Ring over the positions [delivered, delivered + max_in_flight): the reorder buffer.
   std::vector<std::optional<SampleResult>> slots;
-  CondVar next_ready;  // the slot at `delivered` is filled, or the feed is closed
+  CondVar next_ready;  // HasEnough, or the feed is closed
 };
 
-// A sample a thread has taken on.
-struct Task {
+// Consecutive samples of one feed that a thread has taken on.
+struct Batch {
+  struct Task {
+    int64_t record = 0;
+    int64_t bytes = 0;  // that it may take, at most
+  };
   std::shared_ptr<FeedState> feed;
-  int64_t position = 0;
-  int64_t record = 0;
-  int64_t bytes = 0;  // that it may take, at most
+  int64_t position = 0;  // of the first one
+  std::vector<Task> tasks;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// How many samples one thread does in kBatchTime, as far as the last ones tell.
+class Pace {
+ public:
+  int64_t BatchSize() const {
+    if (!known_) return 1;
+    const int64_t fit = absl::ToInt64Nanoseconds(PreprocessPool::kBatchTime) / of_sample_.count();
+    return std::min(std::max<int64_t>(fit, 1), PreprocessPool::kBatchMax);
+  }
+  void Took(Clock::duration time, int64_t samples) {
+    const std::chrono::nanoseconds now = std::max<std::chrono::nanoseconds>(time / samples, kLeast);
+    of_sample_ = known_ ? (3 * of_sample_ + now) / 4 : now;
+    known_ = true;
+  }
+
+ private:
+  static constexpr std::chrono::nanoseconds kLeast{1};
+
+  bool known_ = false;
+  std::chrono::nanoseconds of_sample_{0};
 };
 
 int64_t ResultBytes(const SampleResult& result) {
@@ -84,26 +127,29 @@ class PreprocessPool::Core {
     feed->next_ready.NotifyAll();
   }
 
-  absl::StatusOr<std::optional<SampleResult>> Next(FeedState* feed, absl::Time deadline) {
+  absl::Status Take(FeedState* feed, int64_t count, absl::Time deadline,
+                    std::vector<SampleResult>* results) {
     MutexLock lock(&mutex_);
-    while (true) {
-      if (feed->closed) return absl::CancelledError("the feed is closed");
-      if (feed->delivered == feed->total) return std::optional<SampleResult>();
-      if (feed->Slot(feed->delivered).has_value()) break;
-      if (feed->next_ready.WaitUntil(&mutex_, deadline) && !feed->closed &&
-          !feed->Slot(feed->delivered).has_value()) {
-        return absl::DeadlineExceededError("no sample is ready yet");
-      }
+    feed->wanted = count;
+    while (!feed->closed && feed->delivered < feed->total && !feed->HasEnough()) {
+      if (feed->next_ready.WaitUntil(&mutex_, deadline)) break;  // then what there is
     }
-    std::optional<SampleResult> result = std::move(feed->Slot(feed->delivered));
-    feed->Slot(feed->delivered).reset();
-    ++feed->delivered;
-    --feed->ready;
-    const int64_t bytes = ResultBytes(*result);
+    if (feed->closed) return absl::CancelledError("the feed is closed");
+    if (feed->delivered == feed->total) return absl::OkStatus();
+    if (!feed->IsNextReady()) return absl::DeadlineExceededError("no sample is ready yet");
+    int64_t bytes = 0;
+    for (; count > 0 && feed->IsNextReady(); --count) {
+      std::optional<SampleResult>& slot = feed->Slot(feed->delivered++);
+      bytes += ResultBytes(*slot);
+      results->push_back(*std::move(slot));
+      slot.reset();
+      --feed->ready;
+    }
     feed->ready_bytes -= bytes;
     Freed(bytes);
-    if (feed->HasRoom()) work_ready_.NotifyOne();
-    return result;
+    // One: it wakes the next if there is enough for both.
+    if (feed->IsRoomWorthWaking()) work_ready_.NotifyOne();
+    return absl::OkStatus();
   }
 
   FeedStats Stats(const FeedState& feed) {
@@ -135,14 +181,12 @@ class PreprocessPool::Core {
   // Body of each thread; returns after Stop.
   void Work() {
     std::string buffer;
-    while (std::optional<Task> task = TakeTask()) {
-      const FeedOptions& feed = task->feed->options;
-      const Dataset* dataset = feed.dataset != nullptr ? feed.dataset : dataset_;
-      const Transform* transform = feed.transform != nullptr ? feed.transform : transform_;
-      SampleResult result =
-          Preprocess(*dataset, *transform, task->record, feed.seed, feed.epoch, &buffer);
-      if (auto* const sample = std::get_if<Sample>(&result)) DropReserve(sample);
-      Deliver(*task, std::move(result));
+    Batch batch;
+    Pace pace;
+    while (TakeBatch(pace.BatchSize(), &batch)) {
+      const Clock::time_point begin = Clock::now();
+      DoBatch(batch, begin, &buffer);
+      pace.Took(Clock::now() - begin, static_cast<int64_t>(batch.tasks.size()));
       // A giant among the records must not be kept by every thread for ever.
       if (buffer.capacity() > kBufferKept) std::string().swap(buffer);
     }
@@ -151,39 +195,91 @@ class PreprocessPool::Core {
  private:
   static constexpr size_t kBufferKept = size_t{1} << 20;
 
-  std::optional<Task> TakeTask() {
+  // False: the pool stops.
+  bool TakeBatch(int64_t count, Batch* batch) {
     MutexLock lock(&mutex_);
     while (!stopping_) {
       for (size_t i = 0; i < feeds_.size(); ++i) {
         const size_t at = (next_feed_ + i) % feeds_.size();
-        const std::shared_ptr<FeedState>& feed = feeds_[at];
-        if (!feed->HasRoom()) continue;
-        const int64_t record = feed->RecordAt(feed->begun);
-        const int64_t bytes = TaskBytes(*feed, record);
-        // A feed that waits for its next sample gets it whatever others hold, or nobody might go
-        // on.
-        const bool is_next = feed->begun == feed->delivered;
-        if (bytes_max_ > 0 && bytes_ + bytes > bytes_max_ && !is_next) continue;
+        batch->feed = feeds_[at];
+        if (!TakeFromLocked(count, batch)) continue;
         next_feed_ = at + 1;
-        bytes_ += bytes;
-        return Task{feed, feed->begun++, record, bytes};
+        if (batch->feed->Room() > 0 && idle_threads_ > 0) work_ready_.NotifyOne();
+        return true;
       }
+      batch->feed.reset();
+      ++idle_threads_;
       work_ready_.Wait(&mutex_);
+      --idle_threads_;
     }
-    return std::nullopt;
+    return false;
   }
 
-  void Deliver(const Task& task, SampleResult result) {
-    const int64_t bytes = ResultBytes(result);
+  // Takes on up to `count` samples of the batch's feed, and leaves their share to idle threads.
+  bool TakeFromLocked(int64_t count, Batch* batch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    FeedState* const feed = batch->feed.get();
+    batch->tasks.clear();
+    batch->position = feed->begun;
+    const int64_t share = (feed->Room() + idle_threads_) / (idle_threads_ + 1);
+    for (count = std::min(count, share); count > 0; --count) {
+      const int64_t record = feed->RecordAt(feed->begun);
+      const int64_t bytes = TaskBytes(*feed, record);
+      // A feed that waits for its next sample gets it whatever others hold, or nobody might go on.
+      const bool is_next = feed->begun == feed->delivered;
+      if (bytes_max_ > 0 && bytes_ + bytes > bytes_max_ && !is_next) break;
+      bytes_ += bytes;
+      batch->tasks.push_back({record, bytes});
+      ++feed->begun;
+    }
+    return !batch->tasks.empty();
+  }
+
+  void DoBatch(const Batch& batch, Clock::time_point begin, std::string* buffer) {
+    const FeedOptions& feed = batch.feed->options;
+    const Dataset* dataset = feed.dataset != nullptr ? feed.dataset : dataset_;
+    const Transform* transform = feed.transform != nullptr ? feed.transform : transform_;
+    std::vector<SampleResult> results;
+    results.reserve(batch.tasks.size());
+    size_t delivered = 0;
+    for (size_t i = 0; i < batch.tasks.size(); ++i) {
+      results.push_back(
+          Preprocess(*dataset, *transform, batch.tasks[i].record, feed.seed, feed.epoch, buffer));
+      if (auto* const sample = std::get_if<Sample>(&results.back())) DropReserve(sample);
+      // Once the batch takes longer than it should, what is done does not wait for the rest.
+      const bool is_last = i + 1 == batch.tasks.size();
+      if (!is_last && Clock::now() - begin < absl::ToChronoNanoseconds(kBatchTime)) continue;
+      if (!Deliver(batch, delivered, &results)) return;
+      delivered = i + 1;
+      results.clear();
+    }
+  }
+
+  // The results of the batch's tasks from `first` on. False: nobody wants the rest.
+  bool Deliver(const Batch& batch, size_t first, std::vector<SampleResult>* results) {
+    int64_t reserved = 0;
+    int64_t bytes = 0;
+    for (size_t i = 0; i < results->size(); ++i) {
+      reserved += batch.tasks[first + i].bytes;
+      bytes += ResultBytes((*results)[i]);
+    }
     MutexLock lock(&mutex_);
-    FeedState& feed = *task.feed;
-    Freed(task.bytes);
-    if (feed.closed) return;
+    FeedState* const feed = batch.feed.get();
+    if (feed->closed) {
+      for (size_t i = first + results->size(); i < batch.tasks.size(); ++i) {
+        reserved += batch.tasks[i].bytes;
+      }
+    }
+    Freed(reserved);
+    if (feed->closed) return false;
     bytes_ += bytes;
-    feed.ready_bytes += bytes;
-    feed.Slot(task.position) = std::move(result);
-    ++feed.ready;
-    if (task.position == feed.delivered) feed.next_ready.NotifyAll();
+    feed->ready_bytes += bytes;
+    for (size_t i = 0; i < results->size(); ++i) {
+      const size_t place = first + i;
+      feed->Slot(batch.position + static_cast<int64_t>(place)) = std::move((*results)[i]);
+    }
+    feed->ready += static_cast<int64_t>(results->size());
+    if (feed->HasEnough()) feed->next_ready.NotifyAll();
+    return true;
   }
 
   // The record as it is read, and its sample.
@@ -207,6 +303,7 @@ class PreprocessPool::Core {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::shared_ptr<FeedState>> feeds_ ABSL_GUARDED_BY(mutex_);
   size_t next_feed_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
   CondVar work_ready_;  // a feed has room, or the pool stops
 };
 
@@ -216,15 +313,17 @@ class PreprocessPool::Feed final : public OrderedFeed {
       : core_(std::move(core)), state_(std::move(state)) {}
   ~Feed() override { Close(); }
 
-  absl::StatusOr<std::optional<SampleResult>> Next(absl::Time deadline) override {
-    return core_->Next(state_.get(), deadline);
+  absl::Status Take(int64_t count, absl::Time deadline,
+                    std::vector<SampleResult>* results) override {
+    INVARIANT(count >= 1, "at least one result is taken");
+    return core_->Take(state_.get(), count, deadline, results);
   }
   void Close() override { core_->CloseFeed(state_); }
   FeedStats stats() const override { return core_->Stats(*state_); }
 
  private:
   const std::shared_ptr<Core> core_;
-  // Two owners: the handle, and a thread at work on one of its samples.
+  // Two owners: the handle, and a thread at work on some of its samples.
   const std::shared_ptr<FeedState> state_;
 };
 

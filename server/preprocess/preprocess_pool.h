@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 
@@ -37,7 +36,7 @@ struct FeedOptions {
 struct FeedStats {
   int64_t begun = 0;      // positions handed to threads
   int64_t ready = 0;      // finished, not yet handed out (some may wait for an earlier one)
-  int64_t delivered = 0;  // handed out by Next, entries of the quarantine included
+  int64_t delivered = 0;  // handed out by Take, entries of the quarantine included
   int64_t total = 0;
 };
 
@@ -45,32 +44,41 @@ class PreprocessPool;
 
 // The results of one view, strictly in view order whatever the threads' timing.
 //
-// Ownership: the caller's; it may outlive the pool (Next is then Cancelled). Threads: Next is for
+// Ownership: the caller's; it may outlive the pool (Take is then Cancelled). Threads: Take is for
 // one thread at a time; Close, stats and the destructor may come from another, the destructor not
-// during Next.
+// during Take.
 class OrderedFeed {
  public:
   virtual ~OrderedFeed() = default;  // closes
 
-  // The next result; nullopt after the last one, again and again.
-  // Errors: DeadlineExceeded (nothing lost, call again), Cancelled (closed, or the pool is gone).
-  virtual absl::StatusOr<std::optional<SampleResult>> Next(absl::Time deadline) = 0;
+  // Appends the next results to `results`, at least one and at most `count` (>= 1); none after the
+  // last one, again and again. Waits for as many as come together, so that the reader is not woken
+  // for each of them.
+  // Errors: DeadlineExceeded (none is ready; nothing lost, call again), Cancelled (closed, or the
+  // pool is gone).
+  virtual absl::Status Take(int64_t count, absl::Time deadline,
+                            std::vector<SampleResult>* results) = 0;
 
-  // No new sample is begun and a waiting Next returns at once; a sample that a thread is at work on
-  // is finished and dropped. Returns without waiting for it. May be repeated.
+  // No new sample is begun and a waiting Take returns at once; samples that a thread is at work on
+  // are finished and dropped. Returns without waiting for them. May be repeated.
   virtual void Close() = 0;
 
   virtual FeedStats stats() const = 0;
 };
 
-// C++ threads that preprocess records for several feeds, one sample at a time each, taking turns
-// between the feeds that have room. Feeds may read other data than the pool's own.
+// C++ threads that preprocess records for several feeds, taking turns between the feeds that have
+// room. A thread takes on as many samples at a time as it expects to need kBatchTime for, so that
+// samples of microseconds do not cost a lock and a wake-up each, and slow ones are spread over the
+// threads one by one. Feeds may read other data than the pool's own.
 //
 // Ownership: dataset and transform must outlive the pool. Threads: thread-safe. The threads
 // ("odb-pool-0", ...) begin with Start and are joined by the destructor, which waits for at most
 // one sample per thread.
 class PreprocessPool {
  public:
+  static constexpr absl::Duration kBatchTime = absl::Microseconds(200);
+  static constexpr int64_t kBatchMax = 16;
+
   struct Options {
     int32_t num_threads = 1;  // >= 1
   };

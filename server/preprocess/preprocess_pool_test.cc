@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <catch2/catch.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/hash.h"
 #include "base/os/mutex.h"
+#include "base/status_macros.h"
 #include "server/sources/scratch_file.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/wait_until.h"
@@ -90,20 +92,29 @@ std::unique_ptr<Dataset> OpenNumbers(const ScratchFile& file) {
   return std::move(*dataset);
 }
 
+// One result; nullopt after the last one.
+absl::StatusOr<std::optional<SampleResult>> Next(OrderedFeed* feed, absl::Time deadline) {
+  std::vector<SampleResult> results;
+  RETURN_IF_ERROR(feed->Take(1, deadline, &results));
+  if (results.empty()) return std::optional<SampleResult>();
+  return std::optional<SampleResult>(std::move(results.front()));
+}
+
 // Everything a feed gives, as text.
-std::vector<std::string> Drain(OrderedFeed* feed) {
-  std::vector<std::string> results;
+std::vector<std::string> Drain(OrderedFeed* feed, int64_t at_a_time = 7) {
+  std::vector<std::string> texts;
   while (true) {
-    const auto next = feed->Next(Soon());
-    if (!next.ok()) {
-      results.push_back(next.status().ToString());
-      return results;
-    }
-    if (!next->has_value()) return results;
-    if (const auto* sample = std::get_if<Sample>(&**next)) {
-      results.push_back(absl::StrCat(sample->input_ids[0], ":", sample->input_ids[1]));
-    } else {
-      results.push_back(std::get<QuarantineEntry>(**next).ToString());
+    std::vector<SampleResult> results;
+    const absl::Status status = feed->Take(at_a_time, Soon(), &results);
+    if (!status.ok()) texts.push_back(status.ToString());
+    if (static_cast<int64_t>(results.size()) > at_a_time) texts.push_back("too many");
+    if (results.empty()) return texts;
+    for (const SampleResult& result : results) {
+      if (const auto* sample = std::get_if<Sample>(&result)) {
+        texts.push_back(absl::StrCat(sample->input_ids[0], ":", sample->input_ids[1]));
+      } else {
+        texts.push_back(std::get<QuarantineEntry>(result).ToString());
+      }
     }
   }
 }
@@ -123,7 +134,8 @@ TEST_CASE("PreprocessPool: 1 and 8 threads give the same results in view order",
       options.seed = 5;
       options.epoch = Epoch{2};
       options.max_in_flight = max_in_flight;
-      runs.push_back(Drain(pool.OpenFeed(std::move(options)).get()));
+      const int64_t at_a_time = num_threads == 2 ? 1 : 100;
+      runs.push_back(Drain(pool.OpenFeed(std::move(options)).get(), at_a_time));
     }
   }
 
@@ -155,7 +167,7 @@ TEST_CASE("PreprocessPool: a limit of bytes stops reading ahead, and changes no 
       const FeedStats stats = feed->stats();
       ahead = std::max(ahead, stats.begun - stats.delivered);
       bytes = std::max(bytes, pool.bytes());
-      const auto next = feed->Next(Soon());
+      const auto next = Next(feed.get(), Soon());
       REQUIRE(next.ok());
       if (!next->has_value()) break;
       const auto* sample = std::get_if<Sample>(&**next);
@@ -245,7 +257,7 @@ TEST_CASE("PreprocessPool: records may come from a function", "[preprocess][thre
   CHECK(Drain(feed.get()) == expected);
   CHECK(feed->stats().delivered == 10);
   CHECK(feed->stats().total == 10);
-  CHECK_FALSE((*feed->Next(Soon())).has_value());  // the end stays the end
+  CHECK_FALSE((*Next(feed.get(), Soon())).has_value());  // the end stays the end
 }
 
 TEST_CASE("PreprocessPool: a slow first sample holds back the rest and bounds the buffer",
@@ -264,7 +276,7 @@ TEST_CASE("PreprocessPool: a slow first sample holds back the rest and bounds th
   const auto feed = pool.OpenFeed(std::move(options));
 
   REQUIRE(transform.WaitUntilBegun(6));
-  CHECK_THAT(feed->Next(absl::InfinitePast()).status(),
+  CHECK_THAT(Next(feed.get(), absl::InfinitePast()).status(),
              HasCode(absl::StatusCode::kDeadlineExceeded));
   CHECK(feed->stats().begun == 6);
   CHECK(feed->stats().delivered == 0);
@@ -292,27 +304,53 @@ TEST_CASE("PreprocessPool: a feed that is not read does not hold up another",
 }
 
 TEST_CASE("PreprocessPool: one thread takes turns between feeds", "[preprocess][threads]") {
-  // One thread, held at its 4th sample: with turns, both feeds have begun two.
-  const ScratchFile file("n.jsonl", Numbers(10));
+  // One thread, held at a sample of the first feed that does not fit into its first batches,
+  // however many it takes on at a time: by then it was at the second feed as well.
+  const ScratchFile file("n.jsonl", Numbers(100));
   const auto dataset = OpenNumbers(file);
   const NumberTransform transform;
   PreprocessPool pool({1}, dataset.get(), &transform);
   FeedOptions options;
-  options.records = {0, 9, 1, 2};
-  transform.HoldFrom(9);
+  options.records = Range(0, 50);
+  options.records[2 * PreprocessPool::kBatchMax] = 99;
+  transform.HoldFrom(99);
   const auto first = pool.OpenFeed(options);
+  options.records = Range(0, 50);
   const auto second = pool.OpenFeed(options);
   pool.Start();
 
-  // first: 0, second: 0, first: 9 (held).
-  REQUIRE(transform.WaitUntilBegun(3));
-  CHECK(first->stats().begun == 2);
-  CHECK(second->stats().begun == 1);
+  REQUIRE(WaitUntil([&] { return first->stats().begun > 2 * PreprocessPool::kBatchMax; }, Soon()));
+  CHECK(second->stats().begun > 0);
   transform.HoldFrom(1 << 30);
-  CHECK(Drain(second.get()).size() == 4);
+  CHECK(Drain(second.get()).size() == 50);
 }
 
-TEST_CASE("PreprocessPool: Close cancels a waiting Next at once", "[preprocess][threads]") {
+TEST_CASE(
+    "PreprocessPool: a reader gets what is ready at its deadline, if it is less than it wants",
+    "[preprocess][threads]") {
+  const ScratchFile file("n.jsonl", Numbers(40));
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  transform.HoldFrom(20);
+  PreprocessPool pool({2}, dataset.get(), &transform);
+  pool.Start();
+  FeedOptions options;
+  options.records = Range(0, 40);
+  options.max_in_flight = 40;
+  const auto feed = pool.OpenFeed(std::move(options));
+  std::vector<SampleResult> results;
+  REQUIRE(WaitUntil([&] { return feed->stats().ready > 0; }, Soon()));
+
+  CHECK(feed->Take(40, absl::Now() + absl::Milliseconds(1), &results).ok());
+  CHECK(!results.empty());
+  CHECK(results.size() <= 20);
+  transform.HoldFrom(1 << 30);
+
+  while (results.size() < 40) REQUIRE(feed->Take(40, Soon(), &results).ok());
+  CHECK(feed->stats().ready == 0);
+}
+
+TEST_CASE("PreprocessPool: Close cancels a waiting Take at once", "[preprocess][threads]") {
   const ScratchFile file("n.jsonl", Numbers(10));
   const auto dataset = OpenNumbers(file);
   const NumberTransform transform;
@@ -325,12 +363,12 @@ TEST_CASE("PreprocessPool: Close cancels a waiting Next at once", "[preprocess][
   REQUIRE(transform.WaitUntilBegun(1));
 
   absl::Status status;
-  std::thread reader([&] { status = feed->Next(absl::InfiniteFuture()).status(); });
+  std::thread reader([&] { status = Next(feed.get(), absl::InfiniteFuture()).status(); });
   feed->Close();
   reader.join();
 
   CHECK_THAT(status, HasCode(absl::StatusCode::kCancelled));
-  CHECK_THAT(feed->Next(Soon()).status(), HasCode(absl::StatusCode::kCancelled));
+  CHECK_THAT(Next(feed.get(), Soon()).status(), HasCode(absl::StatusCode::kCancelled));
   transform.HoldFrom(1 << 30);  // lets the thread finish the sample it is at; it is dropped
 }
 
@@ -346,7 +384,7 @@ TEST_CASE("PreprocessPool: a feed outlives its pool", "[preprocess][threads]") {
   const auto feed = pool->OpenFeed(std::move(options));
   pool.reset();
 
-  CHECK_THAT(feed->Next(Soon()).status(), HasCode(absl::StatusCode::kCancelled));
+  CHECK_THAT(Next(feed.get(), Soon()).status(), HasCode(absl::StatusCode::kCancelled));
 }
 
 TEST_CASE("PreprocessPool: an empty view ends at once", "[preprocess][threads]") {

@@ -67,6 +67,7 @@ class Run:
 
     def __init__(self, side, source, ranks):
         (self.side, self.workers), self.source, self.ranks = side, source, ranks
+        self.epochs = source.get("warm_up", 1) + 1  # the last is measured
         self.folder = tempfile.mkdtemp(prefix="odbbench")
         self.processes = []
         self.peak = (0, 0)
@@ -96,10 +97,10 @@ class Run:
 
     def trainer(self, rank):
         if self.side == "odbd C++":
-            command = [os.path.join(ROOT, "tests/bench/loader_consumer"), "2"]
+            command = [os.path.join(ROOT, "tests/bench/loader_consumer"), str(self.epochs)]
         else:
             kind = "odbd" if self.side == "odbd Python" else self.side
-            options = dict(self.source, kind=kind, epochs=2, workers=self.workers, prefetch=PREFETCH_STEPS)
+            options = dict(self.source, kind=kind, epochs=self.epochs, workers=self.workers, prefetch=PREFETCH_STEPS)
             command = [PYTHON, os.path.join(ROOT, "tests/bench/loader_trainer.py"), json.dumps(options)]
         return self.start(*command, stdout=subprocess.PIPE, env=self.environment(rank), text=True)
 

@@ -72,7 +72,7 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
       idle_steps_ += planned.samples.empty() ? 1 : 0;
       samples_ += static_cast<int64_t>(planned.samples.size());
       log_.AddStep(std::move(step));
-      changed_.NotifyAll();
+      update_ready_.NotifyAll();
     }
   }
   pipeline_.OnAssembled(1);
@@ -111,7 +111,7 @@ bool RankRuntimeImpl::AwaitTurn(const PlannedStep& planned, int64_t bytes) {
     if (stopped_ || !failure_.ok() || IsDroppedLocked(planned)) return false;
     if (prefetch_.Admits(log_.num_steps(), HeldBytes(), bytes)) return true;
     bytes_wanted_ = bytes;
-    changed_.Wait(&mutex_);
+    step_gone_.Wait(&mutex_);
   }
 }
 
@@ -152,7 +152,7 @@ void RankRuntimeImpl::EndIteration(const IterationEnd& end) {
     coverage_ended_ = false;
     AccountLocked();
   }
-  changed_.NotifyAll();
+  update_ready_.NotifyAll();
 }
 
 bool RankRuntimeImpl::IsDroppedLocked(const PlannedStep& planned) const {

@@ -15,7 +15,7 @@ absl::Status RankRuntimeImpl::OnTrainerLost(int32_t replica, absl::string_view t
     sentence = DescribeLossLocked(replica, text);
     is_closed = CloseFinishedLocked(replica);
     lost_ = !is_closed;
-    changed_.NotifyAll();
+    WakeAllLocked();
   }
   if (is_closed) {
     TellPipeline();

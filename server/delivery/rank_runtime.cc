@@ -124,7 +124,7 @@ void RankRuntimeImpl::Stop() {
   {
     MutexLock lock(&mutex_);
     stopped_ = true;
-    changed_.NotifyAll();
+    WakeAllLocked();
   }
   arena_->Close();
   pipeline_.Stop();
@@ -145,9 +145,12 @@ absl::Status RankRuntimeImpl::OnEvent(int32_t replica, const v1::TrainerEvent& e
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(failure_);
+    const int64_t num_steps = log_.num_steps();
     status = Apply(replica, event);
     AccountLocked();
-    changed_.NotifyAll();
+    if (HasUpdateLocked(absl::Now())) update_ready_.NotifyAll();
+    // Whatever is no progress may have dropped steps that are not assembled yet.
+    if (!event.has_progress() || log_.num_steps() != num_steps) step_gone_.NotifyAll();
   }
   if (absl::IsFailedPrecondition(status)) {
     pipeline_.Fail(ClosingReason::kFailed, status);
@@ -309,7 +312,7 @@ absl::StatusOr<v1::TrainerUpdate> RankRuntimeImpl::NextUpdate(int32_t replica,
         }
         const absl::Time now = absl::Now();
         if (channel.last_update == absl::InfinitePast()) channel.last_update = now;
-        const absl::Time due = channel.last_update + kWaitingInterval;
+        const absl::Time due = WaitingDueLocked(replica);
         if (now >= due && IsBlockedLocked(replica)) {
           channel.last_update = now;
           is_waiting_due = true;
@@ -317,7 +320,7 @@ absl::StatusOr<v1::TrainerUpdate> RankRuntimeImpl::NextUpdate(int32_t replica,
           return absl::DeadlineExceededError("no update yet");
         } else {
           const absl::Time slice = now >= due ? now + kWaitingInterval : due;
-          changed_.WaitUntil(&mutex_, std::min(deadline, slice));
+          update_ready_.WaitUntil(&mutex_, std::min(deadline, slice));
         }
       }
     }
@@ -348,7 +351,7 @@ void RankRuntimeImpl::Resume(int32_t replica, int64_t last_step_id) {
   MutexLock lock(&mutex_);
   log_.Rewind(replica, last_step_id);
   channels_[static_cast<size_t>(replica)] = Channel();
-  changed_.NotifyAll();
+  update_ready_.NotifyAll();
 }
 
 void RankRuntimeImpl::Fail(const absl::Status& status) {
@@ -363,10 +366,28 @@ void RankRuntimeImpl::FailOwn(const absl::Status& status) {
 
 bool RankRuntimeImpl::SetFailure(const absl::Status& status) {
   MutexLock lock(&mutex_);
-  changed_.NotifyAll();
+  WakeAllLocked();
   if (!failure_.ok() || stopped_) return false;
   failure_ = status;
   return true;
+}
+
+bool RankRuntimeImpl::HasUpdateLocked(absl::Time now) const {
+  for (int32_t replica = 0; replica < options_.replicas; ++replica) {
+    if (log_.Peek(replica) != nullptr && !HoldsEndLocked(replica)) return true;
+    if (IsBlockedLocked(replica) && now >= WaitingDueLocked(replica)) return true;
+  }
+  return false;
+}
+
+// When a replica that waits is to be told what for.
+absl::Time RankRuntimeImpl::WaitingDueLocked(int32_t replica) const {
+  return channels_[static_cast<size_t>(replica)].last_update + kWaitingInterval;
+}
+
+void RankRuntimeImpl::WakeAllLocked() {
+  update_ready_.NotifyAll();
+  step_gone_.NotifyAll();
 }
 
 bool RankRuntimeImpl::ended() const {

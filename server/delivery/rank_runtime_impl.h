@@ -93,6 +93,9 @@ class RankRuntimeImpl final : public RankRuntime {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool CloseFinishedLocked(int32_t replica) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HoldsEndLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool HasUpdateLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // any replica
+  absl::Time WaitingDueLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsBlockedLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string DescribeWait(int32_t replica) const;
 
@@ -114,7 +117,10 @@ class RankRuntimeImpl final : public RankRuntime {
   bool told_closed_ ABSL_GUARDED_BY(tell_mutex_) = false;
 
   mutable Mutex mutex_;  // guards all below
-  CondVar changed_;      // an update, a failure, a step that left, or a stop
+  // Apart, since an event of a trainer, of which there are several in a step, seldom is news to
+  // more than one of them. A failure and a stop are to both.
+  CondVar update_ready_;  // for NextUpdate
+  CondVar step_gone_;     // for the assembler
   ReplicaGroup group_ ABSL_GUARDED_BY(mutex_);
   DeliveryLog log_ ABSL_GUARDED_BY(mutex_);
   std::vector<Channel> channels_ ABSL_GUARDED_BY(mutex_);

@@ -157,17 +157,17 @@ TEST_CASE("NodeMemory: the pool reads ahead only within what jobs leave", "[daem
   for (int64_t i = 0; i < 50; ++i) options.records.push_back(i);
   const auto feed = pool.OpenFeed(options);
 
+  std::vector<SampleResult> taken;
   for (int64_t i = 0; i < 20; ++i) {
-    REQUIRE(feed->Next(absl::Now() + absl::Seconds(60)).ok());
+    REQUIRE(feed->Take(1, absl::Now() + absl::Seconds(60), &taken).ok());
     const FeedStats stats = feed->stats();
     CHECK(stats.begun - stats.delivered <= 1);
   }
   memory.Release(1);  // now 99 MiB are left: all of them
   for (int64_t i = 20; i < 50; ++i) {
-    const auto next = feed->Next(absl::Now() + absl::Seconds(60));
-    REQUIRE(next.ok());
-    CHECK(next->has_value());
+    REQUIRE(feed->Take(1, absl::Now() + absl::Seconds(60), &taken).ok());
   }
+  CHECK(taken.size() == 50);
   CHECK(memory.samples()->limit() == 99 * kMib);
 }
 

@@ -13,89 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/os/mutex.h"
 #include "base/status_macros.h"
+#include "server/preprocess/batch_pace.h"
+#include "server/preprocess/feed_state.h"
 
 namespace odb {
 namespace {
 
-// One view being read: what is begun, done and handed out. Guarded by the core's mutex.
-struct FeedState {
-  explicit FeedState(FeedOptions feed_options)
-      : options(std::move(feed_options)),
-        total(options.record_at ? options.num_records
-                                : static_cast<int64_t>(options.records.size())),
-        slots(static_cast<size_t>(options.max_in_flight)) {}
-
-  int64_t RecordAt(int64_t position) const {
-    return options.record_at ? options.record_at(position)
-                             : options.records[static_cast<size_t>(position)];
-  }
-  // How many more samples may be begun.
-  int64_t Room() const {
-    if (closed) return 0;
-    return std::min(total - begun, options.max_in_flight - (begun - delivered));
-  }
-  // From so many on, results are worth waking the reader for, and room a thread: what stays below
-  // is less than what is ready or at work.
-  int64_t half() const { return (int64_t{options.max_in_flight} + 1) / 2; }
-  bool IsRoomWorthWaking() const {
-    const int64_t free = options.max_in_flight - (begun - delivered);
-    return Room() > 0 && free >= std::min(half(), PreprocessPool::kBatchMax);
-  }
-  std::optional<SampleResult>& Slot(int64_t position) {
-    return slots[static_cast<size_t>(position % options.max_in_flight)];
-  }
-  bool IsNextReady() { return delivered < total && Slot(delivered).has_value(); }
-  // What the reader waits for, or all that comes without it.
-  bool HasEnough() {
-    return IsNextReady() && (ready >= std::min(wanted, half()) || ready == begun - delivered);
-  }
-
-  const FeedOptions options;
-  const int64_t total;
-  bool closed = false;
-  int64_t begun = 0;
-  int64_t ready = 0;
-  int64_t ready_bytes = 0;
-  int64_t delivered = 0;
-  int64_t wanted = 0;  // by the reader, the last time
-  // Ring over the positions [delivered, delivered + max_in_flight): the reorder buffer.
-  std::vector<std::optional<SampleResult>> slots;
-  CondVar next_ready;  // HasEnough, or the feed is closed
-};
-
-// Consecutive samples of one feed that a thread has taken on.
-struct Batch {
-  struct Task {
-    int64_t record = 0;
-    int64_t bytes = 0;  // that it may take, at most
-  };
-  std::shared_ptr<FeedState> feed;
-  int64_t position = 0;  // of the first one
-  std::vector<Task> tasks;
-};
-
 using Clock = std::chrono::steady_clock;
-
-// How many samples one thread does in kBatchTime, as far as the last ones tell.
-class Pace {
- public:
-  int64_t BatchSize() const {
-    if (!known_) return 1;
-    const int64_t fit = absl::ToInt64Nanoseconds(PreprocessPool::kBatchTime) / of_sample_.count();
-    return std::min(std::max<int64_t>(fit, 1), PreprocessPool::kBatchMax);
-  }
-  void Took(Clock::duration time, int64_t samples) {
-    const std::chrono::nanoseconds now = std::max<std::chrono::nanoseconds>(time / samples, kLeast);
-    of_sample_ = known_ ? (3 * of_sample_ + now) / 4 : now;
-    known_ = true;
-  }
-
- private:
-  static constexpr std::chrono::nanoseconds kLeast{1};
-
-  bool known_ = false;
-  std::chrono::nanoseconds of_sample_{0};
-};
 
 int64_t ResultBytes(const SampleResult& result) {
   const auto* const sample = std::get_if<Sample>(&result);
@@ -182,8 +106,8 @@ class PreprocessPool::Core {
   void Work() {
     std::string buffer;
     Batch batch;
-    Pace pace;
-    while (TakeBatch(pace.BatchSize(), &batch)) {
+    BatchPace pace(kBatchTime, kBatchMax);
+    while (TakeBatch(pace.batch_size(), &batch)) {
       const Clock::time_point begin = Clock::now();
       DoBatch(batch, begin, &buffer);
       pace.Took(Clock::now() - begin, static_cast<int64_t>(batch.tasks.size()));

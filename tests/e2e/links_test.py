@@ -12,6 +12,8 @@ COUNT = 400
 
 
 class Links(harness.Case):
+    topology = "flat"  # all four aligners speak with each other
+
     def setUp(self):
         super().setUp()
         try:
@@ -29,7 +31,7 @@ class Links(harness.Case):
     def node(self, number, exchange_timeout):
         """One node's odbd and its two trainers. Rendezvous stands where it does by default: MASTER_ADDR:29461."""
         flags = ["--data", self.data, "--token-budget", "512", "--window", "16", "--job-token", "a secret of both",
-                 "--exchange-timeout", exchange_timeout, "--socket", self.sockets()[number]]
+                 "--exchange-timeout", exchange_timeout, "--topology", self.topology, "--socket", self.sockets()[number]]
         command = self.launcher(4, {"mark_at": 4, "expect_error": True}, nodes=2, node=number,
                                 extra=("--keep-going", "--master", networks.ADDRESSES[0]))
         return self.start([*self.networks.inside(number), *self.odbrun(flags, command)], log="node%d.log" % number)
@@ -111,6 +113,10 @@ class Links(harness.Case):
             for part in lost:
                 self.assertIn(part, error)
         self.assert_nothing_left()
+
+
+class LeadersLinks(Links):
+    topology = "hierarchical"  # one aligner of each node takes part between them
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """A batch over the memory of its step: how that is kept, and how it looks to torch and NumPy."""
 
 import ctypes
+import math
+import struct
 from typing import Any, Callable, Dict, Optional, Tuple
 
 from odbd import _library
@@ -59,6 +61,10 @@ _DTYPES = {
     7: ("float16", "float16", "H", 2),
     8: ("bfloat16", "uint16", "H", 2),
 }
+
+
+# _library.Tensor, without an object for each of its fields: name, dtype, ndim, shape, data, bytes.
+_TENSOR = struct.Struct("=QiiQQq")
 
 
 def _torch_views() -> _View:
@@ -149,6 +155,7 @@ class BatchMaker:
         self._library = _library.load()
         self._view, self._copy_tensor = _choose(kind)
         self._copy = copy
+        self._names: Dict[bytes, str] = {}
         self._arena = arena
         # One array type for the session: making one per size costs more than the rest of a step.
         self._arena_type = type("_Arena", (ctypes.c_char * arena_bytes,), {})
@@ -178,6 +185,7 @@ class BatchMaker:
 
     def _make_room(self, num_tensors: int, num_ids: int) -> None:
         self._tensors = (_library.Tensor * num_tensors)()
+        self._tensor_bytes = memoryview(self._tensors).cast("B")
         self._ids = (_library.SampleId * num_ids)()
 
     def release(self, handle: int) -> None:
@@ -221,15 +229,20 @@ class BatchMaker:
 
     def _fill(self, batch: Batch, buffer: Any, start: int, copy: bool) -> Batch:
         """Puts the step's tensors into the batch: views of `buffer`, which lies at `start`, or copies."""
-        for i in range(batch.step._info.num_tensors):
-            tensor = self._tensors[i]
-            if tensor.dtype not in _DTYPES:
-                raise Error(FAILED_PRECONDITION, f"a tensor has the unknown type {tensor.dtype}")
-            shape = tuple(tensor.shape[: tensor.ndim])
-            count = 1
-            for size in shape:
-                count *= size
-            offset = tensor.data - start if count else 0  # without bytes it may lie nowhere
-            view = self._view(buffer, tensor.dtype, shape, offset, count)
-            batch[tensor.name.decode()] = self._copy_tensor(view) if copy else view
+        used = self._tensor_bytes[: batch.step._info.num_tensors * _TENSOR.size]
+        for name, dtype, ndim, shape_at, data, _ in _TENSOR.iter_unpack(used):
+            if dtype not in _DTYPES:
+                raise Error(FAILED_PRECONDITION, f"a tensor has the unknown type {dtype}")
+            shape = tuple((ctypes.c_int64 * ndim).from_address(shape_at)) if ndim else ()
+            count = math.prod(shape)
+            offset = data - start if count else 0  # without bytes it may lie nowhere
+            view = self._view(buffer, dtype, shape, offset, count)
+            batch[self._name(ctypes.string_at(name))] = self._copy_tensor(view) if copy else view
         return batch
+
+    def _name(self, name: bytes) -> str:
+        """The same few again and again."""
+        text = self._names.get(name)
+        if text is None:
+            text = self._names[name] = name.decode()
+        return text

@@ -41,9 +41,10 @@ class Client:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function of the library says for this client; Error if that is a code of one."""
-        self._check_usable()
+        self._check_usable()  # before the lock: in a forked child nobody might ever give it up
         with self._lock:
-            self._check_usable()
+            if self._closed:
+                self._check_usable()
             result = function(self._handle, *arguments)
             if isinstance(result, int):
                 self.check(result)

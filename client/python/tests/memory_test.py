@@ -1,5 +1,6 @@
 """Shared memory: a step goes back when the last object over it dies, and not before."""
 
+import ctypes
 import gc
 import sys
 import unittest
@@ -8,6 +9,7 @@ import unittest.mock
 import support  # first: sets the path and the environment
 
 import odbd
+from odbd import _batch, _library, _step
 
 try:
     import numpy
@@ -26,6 +28,15 @@ VALUES = {
     "float64": [0.0, 1.0, 0.0, 1.0],
     "float16": [0.0, 1.0, 0.0, 1.0],
 }
+
+
+class LayoutTest(unittest.TestCase):
+    def test_what_is_unpacked_lies_as_it_is_declared(self):
+        tensor = _library.Tensor(b"ids", 3, 1, None, 5, 6)
+        name, *rest = _batch._TENSOR.unpack(bytes(tensor))
+        self.assertEqual(ctypes.string_at(name), b"ids")
+        self.assertEqual(rest, [3, 1, 0, 5, 6])
+        self.assertEqual(_step._SAMPLE_ID.unpack(bytes(_library.SampleId(7, 8))), (7, 8))
 
 
 class StepTest(support.DaemonTest):

@@ -9,10 +9,12 @@ import harness
 import networks
 
 COUNT = 400
+RENDEZVOUS_PORT = 29461
 
 
 class Links(harness.Case):
     topology = "flat"  # all four aligners speak with each other
+    pairs = 4  # of aligners that are connected over the cable
 
     def setUp(self):
         super().setUp()
@@ -47,6 +49,9 @@ class Links(harness.Case):
                 self.trainers.append(int(harness.wait_until("a pid in the mark", handle.read)))
         for number in range(2):
             self.assertIn("%s %s" % (networks.CABLE[number], networks.ADDRESSES[number]), self.job(number)["interface"])
+        connections = networks.connections_over_cable(self.trainers[0])
+        between_ranks = [ports for ports in connections if RENDEZVOUS_PORT not in ports]
+        self.assertEqual(len(between_ranks), self.pairs, connections)
         return nodes
 
     def resume(self):
@@ -117,6 +122,7 @@ class Links(harness.Case):
 
 class LeadersLinks(Links):
     topology = "hierarchical"  # one aligner of each node takes part between them
+    pairs = 1
 
 
 if __name__ == "__main__":

@@ -26,6 +26,22 @@ def _tool(name):
     return found
 
 
+def connections_over_cable(pid):
+    """The established TCP connections between the two addresses that the namespace of process `pid` has, as pairs of
+    (local port, remote port)."""
+    def place(text):
+        address, port = text.split(":")
+        return ".".join(str(byte) for byte in reversed(bytes.fromhex(address))), int(port, 16)
+    found = set()
+    with open("/proc/%d/net/tcp" % pid, encoding="ascii") as lines:
+        for line in list(lines)[1:]:
+            _, local, remote, state = line.split()[:4]
+            (here, port), (there, its_port) = place(local), place(remote)
+            if state == "01" and {here, there} == set(ADDRESSES):
+                found.add((port, its_port))
+    return found
+
+
 class TwoNetworks:
     """Namespaces 0 and 1. Raises Unavailable where the kernel or its settings allow none."""
 

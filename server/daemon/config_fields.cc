@@ -82,6 +82,7 @@ const std::vector<FieldSpec>& Table() {
       // No plan depends on these, but ranks with other tensors would train another model.
       ShapesPlans(Choice("ids_dtype", "int64", "int64|int32")),
       ShapesPlans(Choice("mask", "int64", "int64|bool|none")),
+      ShapesPlans(Choice("position_ids", "none", "none|int64")),
       ShapesPlans(Choice("padding_side", "right", "right|left")),
       ShapesPlans(Integer("pad_token_id", "-1", -1, kInt32Max)),
       ShapesPlans({"extra_tensors", FieldKind::kExtraTensors, nullptr}),

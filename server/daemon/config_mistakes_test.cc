@@ -167,6 +167,9 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "extra_tensors: layout must be one of pad, concatenate, got tensor x"},
       {{"--data=a", "--format=tokenized", "--extra-tensors=[{name: labels, dtype: bool}]"},
        "extra_tensors: a step has each name once, got tensor labels"},
+      {{"--data=a", "--format=tokenized", "--position-ids=int64",
+        "--extra-tensors=[{name: position_ids, dtype: int64}]"},
+       "extra_tensors: a step has each name once, got tensor position_ids"},
       {{"--data=a", "--format=tokenized",
         "--extra-tensors=[{name: x_offsets, dtype: bool}, {name: x, dtype: bool, layout: "
         "concatenate}]"},

@@ -103,6 +103,7 @@ bool HasTwoPaddedAxes(const ExtraTensorSpec& spec) {
 absl::StatusOr<std::vector<ExtraTensorSpec>> ExtraTensorsOf(const v1::Config& config) {
   std::vector<ExtraTensorSpec> specs;
   std::set<std::string> names = {"input_ids", "labels", "attention_mask"};
+  if (config.position_ids() == "int64") names.insert("position_ids");
   for (const v1::ExtraTensor& tensor : config.extra_tensors()) {
     ASSIGN_OR_RETURN(ExtraTensorSpec spec, SpecOf(tensor));
     bool is_new = names.insert(spec.name).second;

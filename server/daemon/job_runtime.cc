@@ -74,6 +74,7 @@ absl::StatusOr<TensorFormat> TensorFormatOf(const v1::Config& config) {
   if (config.ids_dtype() == "int32") format.ids = ElementType::kInt32;
   if (config.mask() == "none") format.mask = MaskType::kNone;
   if (config.mask() == "bool") format.mask = MaskType::kBool;
+  format.position_ids = config.position_ids() == "int64";
   if (config.padding_side() == "left") format.padding = PaddingSide::kLeft;
   if (config.label_shift() == "data") format.label_shift = LabelShift::kData;
   ASSIGN_OR_RETURN(format.extras, ExtraTensorsOf(config));

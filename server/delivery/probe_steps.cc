@@ -69,6 +69,8 @@ void Fill(const TensorPlace& place, const TensorFormat& format, v1::ProbeTensor*
   } else if (place.name == "attention_mask") {
     const bool is_bool = format.mask == MaskType::kBool;
     tensor->set_element(Element(is_bool ? ElementType::kBool : ElementType::kInt64, 1));
+  } else if (place.name == "position_ids") {
+    tensor->set_element(Element(ElementType::kInt64, 0));  // which every model has
   }
 }
 

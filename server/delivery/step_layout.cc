@@ -55,6 +55,7 @@ void AppendTokenTensors(const StepShape& shape, const TensorFormat& format, Step
     const bool is_bool = format.mask == MaskType::kBool;
     Append("attention_mask", is_bool ? ElementType::kBool : ElementType::kInt64, matrix, layout);
   }
+  if (format.position_ids) Append("position_ids", ElementType::kInt64, matrix, layout);
 }
 
 // The sizes of the `index`-th extra tensor of a step.
@@ -114,6 +115,10 @@ StepLayout MakeLayout(const StepShape& shape, absl::Span<const Sample* const> sa
     }
   }
   return layout;
+}
+
+int64_t NumTokenTensors(const TensorFormat& format) {
+  return 2 + (format.mask == MaskType::kNone ? 0 : 1) + (format.position_ids ? 1 : 0);
 }
 
 int64_t TokenBytesMax(int64_t padded_tokens, const TensorFormat& format) {

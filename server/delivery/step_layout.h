@@ -32,6 +32,7 @@ struct TensorPlace {
 //   input_ids       int64 or int32 [rows, length]
 //   labels          int64 [rows, length]
 //   attention_mask  bool or int64 [rows, length], or none
+//   position_ids    int64 [rows, length], or none
 // and each extra tensor T with samples of shape [n, ...]:
 //   padded          T [rows, n, ...], n and what else varies being the largest of the step, or for
 //                   a size per token `length`
@@ -48,6 +49,9 @@ struct StepLayout {
 // Of the step that holds `samples`, each with the extra tensors of `format` (CheckExtras).
 StepLayout MakeLayout(const StepShape& shape, absl::Span<const Sample* const> samples,
                       const TensorFormat& format);
+
+// How many tensors a step has before the extra ones.
+int64_t NumTokenTensors(const TensorFormat& format);
 
 // What grows with the tokens of a step: an upper bound for `padded_tokens` = rows x length.
 int64_t TokenBytesMax(int64_t padded_tokens, const TensorFormat& format);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 
 namespace odb {
 
@@ -31,6 +32,15 @@ inline void StreamFill(int64_t value, int64_t count, int64_t* to) {
   for (; i < count; ++i) _mm_stream_si64(reinterpret_cast<long long*>(to) + i, value);
 }
 
+// 0, 1, 2, ..., count - 1.
+inline void StreamCount(int64_t count, int64_t* to) {
+  int64_t i = StreamUnaligned(0, count, to);
+  for (; i + 2 <= count; i += 2) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), _mm_set_epi64x(i + 1, i));
+  }
+  for (; i < count; ++i) _mm_stream_si64(reinterpret_cast<long long*>(to) + i, i);
+}
+
 inline void StreamWiden(const int32_t* values, int64_t count, int64_t* to) {
   int64_t i = count == 0 ? 0 : StreamUnaligned(values[0], count, to);
   for (; i + 4 <= count; i += 4) {
@@ -47,6 +57,7 @@ inline void StreamWiden(const int32_t* values, int64_t count, int64_t* to) {
 
 inline void FlushStores() {}
 inline void StreamFill(int64_t value, int64_t count, int64_t* to) { std::fill_n(to, count, value); }
+inline void StreamCount(int64_t count, int64_t* to) { std::iota(to, to + count, int64_t{0}); }
 inline void StreamWiden(const int32_t* values, int64_t count, int64_t* to) {
   std::copy(values, values + count, to);
 }

@@ -23,6 +23,9 @@ enum class PaddingSide : uint8_t {
 struct TensorFormat {
   ElementType ids = ElementType::kInt64;  // of input_ids: kInt64 or kInt32
   MaskType mask = MaskType::kInt64;
+  // position_ids: 0, 1, 2, ... from the first token of each sample; padding has the position of the
+  // token next to it. Never falls along a row, and is below the sample's length.
+  bool position_ids = false;
   PaddingSide padding = PaddingSide::kRight;
   int32_t pad_token_id = 0;
   // Under kModel the first label of a sample never counts, since nothing of the sample predicts

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <string>
 
 #include "absl/types/span.h"
@@ -29,6 +30,17 @@ class TensorOutput {
       std::fill_n(reinterpret_cast<T*>(at_), count, value);
     }
     Advance(count * static_cast<int64_t>(sizeof(T)));
+  }
+
+  // 0, 1, 2, ..., count - 1.
+  void Count(int64_t count) {
+    if (IsStreamed<int64_t>()) {
+      StreamCount(count, reinterpret_cast<int64_t*>(at_));
+    } else {
+      auto* const to = reinterpret_cast<int64_t*>(at_);
+      std::iota(to, to + count, int64_t{0});
+    }
+    Advance(count * static_cast<int64_t>(sizeof(int64_t)));
   }
 
   // As elements of type T.

@@ -56,6 +56,16 @@ void WriteMask(absl::Span<const Sample* const> samples, const StepLayout& layout
   }
 }
 
+void WritePositions(absl::Span<const Sample* const> samples, const StepLayout& layout,
+                    const TensorFormat& format, TensorOutput* out) {
+  for (const Sample* const sample : samples) {
+    const int64_t padding = layout.shape.length - sample->length();
+    if (format.padding == PaddingSide::kLeft) out->Fill<int64_t>(padding, 0);
+    out->Count(sample->length());
+    if (format.padding == PaddingSide::kRight) out->Fill<int64_t>(padding, sample->length() - 1);
+  }
+}
+
 // Copies one sample's tensor into its row of a padded one.
 class PaddedCopy {
  public:
@@ -178,8 +188,13 @@ int64_t WriteTensors(absl::Span<const Sample* const> samples, const StepLayout& 
     if (format.mask == MaskType::kInt64) WriteMask<int64_t>(samples, layout, format, &mask);
     written += mask.written_bytes();
   }
-  written += WriteExtras(samples, layout, format, format.mask == MaskType::kNone ? 2 : 3, stores,
-                         destination);
+  const auto num_token_tensors = static_cast<size_t>(NumTokenTensors(format));
+  if (format.position_ids) {
+    TensorOutput positions = at(num_token_tensors - 1);
+    WritePositions(samples, layout, format, &positions);
+    written += positions.written_bytes();
+  }
+  written += WriteExtras(samples, layout, format, num_token_tensors, stores, destination);
   if (stores == Stores::kStreaming) FlushStores();
   return written;
 }

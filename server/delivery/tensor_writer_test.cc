@@ -1,5 +1,6 @@
 #include "server/delivery/tensor_writer.h"
 
+#include <algorithm>
 #include <catch2/catch.hpp>
 #include <cstring>
 #include <string>
@@ -155,6 +156,7 @@ TEST_CASE("WriteTensors: a step larger than the cache has the same bytes", "[del
   TensorFormat format;
   format.pad_token_id = 256;
   format.padding = GENERATE(PaddingSide::kRight, PaddingSide::kLeft);
+  format.position_ids = true;
   format.extras = {
       SpecOf<double>("weights", ElementType::kFloat64, {kTokenSize}, ExtraLayout::kPad, -0.5)};
   constexpr int32_t kLong = 200001;  // odd, so that rows begin at multiples of 8 bytes only
@@ -168,7 +170,7 @@ TEST_CASE("WriteTensors: a step larger than the cache has the same bytes", "[del
 
   const std::string memory = Written(samples, layout, format);
 
-  Longs ids, labels, mask;
+  Longs ids, labels, mask, positions;
   std::vector<double> weights;
   for (const Sample& sample : samples) {
     for (int32_t column = 0; column < kLong; ++column) {
@@ -179,13 +181,34 @@ TEST_CASE("WriteTensors: a step larger than the cache has the same bytes", "[del
       ids.push_back(is_token ? sample.input_ids[at] : 256);
       labels.push_back(is_token ? sample.labels[at] : -100);
       mask.push_back(is_token);
+      positions.push_back(std::clamp(i, 0, sample.length() - 1));
       weights.push_back(is_token ? sample.input_ids[at] : -0.5);
     }
   }
   CHECK((Elements<int64_t>(memory, layout.tensors[0]) == ids));  // in brackets: not to be printed
   CHECK((Elements<int64_t>(memory, layout.tensors[1]) == labels));
   CHECK((Elements<int64_t>(memory, layout.tensors[2]) == mask));
-  CHECK((Elements<double>(memory, layout.tensors[3]) == weights));
+  CHECK((Elements<int64_t>(memory, layout.tensors[3]) == positions));
+  CHECK((Elements<double>(memory, layout.tensors[4]) == weights));
+}
+
+TEST_CASE("WriteTensors: positions count from each sample's first token, and padding adds none",
+          "[delivery]") {
+  TensorFormat format;
+  format.position_ids = true;
+  format.mask = GENERATE(MaskType::kInt64, MaskType::kNone);
+  const size_t last = format.mask == MaskType::kNone ? 2 : 3;
+  const StepLayout layout = MakeLayout({3, 4}, {}, format);
+  const std::vector<Sample> samples = {SampleOf(2, 1), SampleOf(4, 3), SampleOf(1, 1)};
+
+  REQUIRE(layout.tensors.size() == last + 1);
+  CHECK(layout.tensors[last].name == "position_ids");
+  CHECK(layout.tensors[last].dtype == v1::DTYPE_INT64);
+  CHECK(Elements<int64_t>(Written(samples, layout, format), layout.tensors[last]) ==
+        Longs{0, 1, 1, 1, 0, 1, 2, 3, 0, 0, 0, 0});
+  format.padding = PaddingSide::kLeft;
+  CHECK(Elements<int64_t>(Written(samples, layout, format), layout.tensors[last]) ==
+        Longs{0, 0, 0, 1, 0, 1, 2, 3, 0, 0, 0, 0});
 }
 
 TEST_CASE("WriteTensors: concatenated tensors lie one behind the other, with their offsets",
@@ -332,6 +355,9 @@ TEST_CASE("StepLayout: smaller types and no mask take less", "[delivery]") {
   CHECK(MakeLayout({4, 16}, {}, format).bytes == 256 + 512 + 64);
   format.mask = MaskType::kNone;
   CHECK(MakeLayout({4, 16}, {}, format).bytes == 256 + 512);
+  format.position_ids = true;
+  CHECK(MakeLayout({4, 16}, {}, format).bytes == 256 + 512 + 512);
+  CHECK(TokenBytesMax(64, format) == 256 + 512 + 512);
 }
 
 TEST_CASE("StepLayout: the bounds hold for the worst step", "[delivery]") {

@@ -97,7 +97,7 @@ class Tensors(harness.Case):
             self.check_loss(step)
 
     def test_small_types_left_padding_buckets_and_extras(self):
-        settings = "ids_dtype: int32\nmask: bool\npadding_side: left\npad_token_id: 999\nshape_buckets: %s\n%s" % (BUCKETS, EXTRAS)
+        settings = "ids_dtype: int32\nmask: bool\npadding_side: left\nposition_ids: int64\npad_token_id: 999\nshape_buckets: %s\n%s" % (BUCKETS, EXTRAS)
         # The second rank has no records, so all that it gets is stand-ins.
         records, ranks = self.serve(2, settings + "scope: rank\nviews: [{sources: [0]}, {sources: []}]\n", 100)
         self.check_probes(ranks)
@@ -113,8 +113,8 @@ class Tensors(harness.Case):
 
     def check_step(self, records, step):
         tensors = step["tensors"]
-        self.assertEqual(list(tensors), ["input_ids", "labels", "attention_mask", "weights", "boxes", "boxes_offsets", "grid",
-                                         "score"])
+        self.assertEqual(list(tensors), ["input_ids", "labels", "attention_mask", "position_ids", "weights", "boxes",
+                                         "boxes_offsets", "grid", "score"])
         if step["idle"]:
             self.assertTrue(step["stand_in"])
             self.assertEqual(step["loss_scale"], 0)
@@ -134,6 +134,7 @@ class Tensors(harness.Case):
         length = self.check_matrix(step, "input_ids", "torch.int32", ids, 999, left=True)
         self.check_matrix(step, "labels", "torch.int64", labels, -100, left=True)
         self.check_matrix(step, "attention_mask", "torch.bool", [[True] * len(i) for i in ids], False, left=True)
+        self.check_matrix(step, "position_ids", "torch.int64", [list(range(len(i))) for i in ids], 0, left=True)
         self.check_matrix(step, "weights", "torch.float32", [r["weights"] for r in rows], -1.0, left=True)
         self.check_extras(tensors, rows)
         return length

@@ -73,6 +73,9 @@ Lines HeaderLines(const v1::Status& status) {
   if (!status.listen().empty()) {
     lines.push_back(absl::StrCat("listens  at tcp://", status.listen(), " for other trainers"));
   }
+  if (!status.metrics().empty()) {
+    lines.push_back(absl::StrCat("metrics  at http://", status.metrics(), "/metrics"));
+  }
   return lines;
 }
 

@@ -94,9 +94,11 @@ TEST_CASE("TimeSpan: in a unit that can be read", "[odbctl]") {
 TEST_CASE("RenderStatus: trainers of other machines, and where they are served", "[odbctl]") {
   v1::Status status = ExampleStatus();
   status.set_listen("10.0.0.1:29462");
+  status.set_metrics("127.0.0.1:9464");
   status.mutable_jobs(0)->mutable_ranks(1)->set_trainer_host("10.0.0.7");
   const std::string text = RenderStatus(status);
   CHECK(absl::StrContains(text, "\nlistens  at tcp://10.0.0.1:29462 for other trainers\n"));
+  CHECK(absl::StrContains(text, "\nmetrics  at http://127.0.0.1:9464/metrics\n"));
   CHECK(absl::StrContains(text, "\n  trainers at 10.0.0.7\n"));
 }
 

@@ -190,21 +190,27 @@ absl::Status CheckBuckets(const v1::Config& config) {
   return absl::OkStatus();
 }
 
+absl::Status CheckHostPort(absl::string_view field, const std::string& value) {
+  const size_t colon = value.rfind(':');
+  int port = -1;
+  if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(value.substr(colon + 1), &port) &&
+      port >= 0 && port <= 65535) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(field, " must be host:port with a port from 0 to 65535, got \"", value, "\""));
+}
+
 absl::Status CheckListen(const v1::Config& config) {
   if (absl::StartsWith(config.socket(), "tcp://")) {
     return absl::FailedPreconditionError(
         absl::StrCat("socket must be a path, got ", config.socket(),
                      " (ODB_SOCKET is for the trainers, too); odbd serves TCP at `listen`"));
   }
+  if (!config.metrics().empty()) RETURN_IF_ERROR(CheckHostPort("metrics", config.metrics()));
   const std::string& listen = config.listen();
   if (listen.empty()) return absl::OkStatus();
-  const size_t colon = listen.rfind(':');
-  int port = -1;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(listen.substr(colon + 1), &port) || port < 0 || port > 65535) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("listen must be host:port with a port from 0 to 65535, got \"", listen, "\""));
-  }
+  RETURN_IF_ERROR(CheckHostPort("listen", listen));
   if (IsLoopback(listen) || !config.job_token().empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrCat("listen ", listen, " can be reached from other machines, so it needs a ",

@@ -94,6 +94,7 @@ const std::vector<FieldSpec>& Table() {
       Text("socket", nullptr),
       Text("rendezvous", nullptr),
       Text("listen", nullptr),
+      Text("metrics", nullptr),
       Text("job_token", nullptr),
       Text("interface", nullptr),
       Choice("topology", "auto", "auto|flat|hierarchical"),

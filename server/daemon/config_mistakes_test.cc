@@ -211,6 +211,8 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "stream e: max_length, padded to 101 tokens, must be at most token_budget (100), got 101"},
       {{"--data=a", "--exchange-timeout=100ms"},
        "exchange_timeout must be at least twice heartbeat_interval (100ms), got 100ms"},
+      {{"--data=a", "--metrics=9464"},
+       "metrics must be host:port with a port from 0 to 65535, got \"9464\""},
       {{"--data=a", "--listen=somewhere"},
        "listen must be host:port with a port from 0 to 65535, got \"somewhere\""},
       {{"--data=a", "--listen=:29462"},

@@ -101,10 +101,13 @@ Daemon::~Daemon() {
   server_->Shutdown(cut_at);
   if (ring_service_ != nullptr) ring_service_->Stop(cut_at);
   std::unique_ptr<TcpServer> tcp;
+  std::unique_ptr<MetricsServer> metrics;
   {
     MutexLock lock(&mutex_);
     tcp = std::move(tcp_server_);
+    metrics = std::move(metrics_server_);
   }
+  metrics.reset();
   if (tcp != nullptr) tcp->Shutdown(cut_at);
   jobs_->Stop();
   board_.reset();
@@ -124,7 +127,19 @@ absl::Status Daemon::Serve() {
       [this](FileDescriptor socket, const StepRingRequest& request) {
         ring_service_->Attach(std::move(socket), request);
       }));
+  RETURN_IF_ERROR(ServeMetrics());
   return ServeTcp();
+}
+
+absl::Status Daemon::ServeMetrics() {
+  const std::string& address = config_.values.metrics();
+  if (address.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(auto server, MetricsServer::Start(
+                                    address, [board = board_.get()] { return board->Latest(); }));
+  SPDLOG_INFO("metrics are served at http://{}/metrics", server->address());
+  MutexLock lock(&mutex_);
+  metrics_server_ = std::move(server);
+  return absl::OkStatus();
 }
 
 absl::Status Daemon::ServeTcp() {
@@ -350,6 +365,7 @@ v1::Status Daemon::CollectStatus() {
     phase = phase_;
     loaded = loaded_;
     if (tcp_server_ != nullptr) status.set_listen(tcp_server_->address());
+    if (metrics_server_ != nullptr) status.set_metrics(metrics_server_->address());
   }
   status.set_state(phase == Phase::kStarting   ? "starting"
                    : phase == Phase::kDraining ? "draining"

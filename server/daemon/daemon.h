@@ -15,6 +15,7 @@
 #include "server/daemon/job_table.h"
 #include "server/daemon/node_data.h"
 #include "server/daemon/node_memory.h"
+#include "server/metrics/metrics_server.h"
 #include "server/metrics/status_board.h"
 #include "server/pipeline/ledger.h"
 #include "server/preprocess/preprocess_pool.h"
@@ -46,7 +47,8 @@ class Daemon {
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
 
-  // Errors: FailedPrecondition if nothing can be served at `listen`; what the kernel refused.
+  // Errors: FailedPrecondition if nothing can be served at `listen` or `metrics`; what the kernel
+  // refused.
   absl::Status Serve();
   // Reads data and tokenizer, then accepts sessions. Errors: those of OpenNodeData, and
   // ResourceExhausted if not even one rank may fit into memory.
@@ -76,6 +78,7 @@ class Daemon {
   NodeServices ServicesOf(const Stream& stream);
   absl::StatusOr<v1::ListQuarantineReply> ListQuarantine(int32_t limit, const std::string& name);
   absl::Status ServeRendezvous(const std::string& address);
+  absl::Status ServeMetrics();
   absl::Status ServeTcp();
   StatusServiceImpl::Sources StatusSources();
   void SetServing(const std::string& name, bool serving);
@@ -112,7 +115,8 @@ class Daemon {
   bool loaded_ ABSL_GUARDED_BY(mutex_) = false;  // streams_, pool_ and memory_ are there
   std::string rendezvous_address_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<grpc::Server> rendezvous_server_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<TcpServer> tcp_server_ ABSL_GUARDED_BY(mutex_);  // null without `listen`
+  std::unique_ptr<TcpServer> tcp_server_ ABSL_GUARDED_BY(mutex_);          // null without `listen`
+  std::unique_ptr<MetricsServer> metrics_server_ ABSL_GUARDED_BY(mutex_);  // null without `metrics`
   // Of the status thread only: for the pool's rate.
   int64_t last_done_ = 0;
   absl::Time last_done_at_ = absl::InfinitePast();

@@ -34,6 +34,7 @@ ALLOWED = {
 ONLY_IN = [
     (re.compile(r"^gloo/"), ["aligner/transport/gloo", "tests"]),
     (re.compile(r"^(cuda|nccl)"), ["client/cuda", "tests"]),
+    (re.compile(r"^prometheus/"), ["server/metrics"]),
     (re.compile(r"^grpc(pp)?/"), ["aligner", "server/service", "server/daemon", "client", "tests"]),
     (re.compile(r"^spdlog/"), ["aligner/transport", "aligner/daemon", "server", "client", "tests"]),
 ]
@@ -142,7 +143,17 @@ def check_configuration(path, text):
             yield "%s: no row for the key %s of config.proto" % (path, field)
 
 
+def check_metrics(path, text):
+    """Every name that Prometheus is given stands in the page for operators."""
+    source = read("server/metrics/metric_families.cc")
+    for names in re.findall(r'(?:Gauge|States)\(\s*"(\w+)"|MetricType::\w+,\s*"(\w+)"', source):
+        name = "odbd_" + "".join(names)
+        if "`%s`" % name not in text:
+            yield "%s: no word on %s" % (path, name)
+
+
 SELF_TESTS = [
+    (check_metrics, "docs/operations.md", "| `odbd_info` |\n"),
     (check_configuration, "docs/configuration.md", "| `data` | |\n"),
     (check_includes, "server/pipeline/a.cc", '#include "aligner/protocol/alignment_machine.h"\n'),
     (check_includes, "client/a.cc", '#include "batching/plan.h"\n'),
@@ -173,6 +184,7 @@ def main():
         for rule in (check_includes, check_purity, check_words, check_header):
             complaints.extend(rule(path, text))
     complaints.extend(check_configuration("docs/configuration.md", read("docs/configuration.md")))
+    complaints.extend(check_metrics("docs/operations.md", read("docs/operations.md")))
     complaints.extend(check_readmes(paths))
     for complaint in complaints:
         print(complaint)

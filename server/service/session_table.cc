@@ -74,7 +74,7 @@ absl::Status SessionTable::TakeToken(uint64_t id, const HandoverToken& token) {
         absl::StrCat("session ", id, " waits for no hand-over with this token"));
   }
   tokens_.erase(found);
-  return absl::OkStatus();
+  return EndedError(sessions_.at(id));
 }
 
 absl::Status SessionTable::EndedError(const Session& session) const {
@@ -119,12 +119,12 @@ void SessionTable::End(Session* session, State state, absl::Status error) {
   if (session->state != State::kOpen) return;
   session->state = state;
   session->error = std::move(error);
-  tokens_.erase(session->id);
   ended_.push_back(session->id);
   if (ended_.size() <= kEndedKept) return;
   const uint64_t oldest = ended_.front();
   ended_.erase(ended_.begin());
   holders_.erase(sessions_.at(oldest).place);
+  tokens_.erase(oldest);
   sessions_.erase(oldest);
 }
 

@@ -82,7 +82,8 @@ class SessionTable {
   std::vector<const Session*> OpenSessions() const;  // by id
   std::vector<const Session*> OpenSessions(uint64_t job) const;
 
-  // A token becomes worthless with its first use. Errors: PermissionDenied for any other.
+  // A token becomes worthless with its first use. Errors: PermissionDenied for any other; why the
+  // session has ended, if it did before its hand-over.
   absl::Status TakeToken(uint64_t id, const HandoverToken& token);
 
   // A new stream for the session: its number. Errors: NotFound (no such session), Aborted ("fenced:
@@ -110,7 +111,7 @@ class SessionTable {
   int64_t last_stream_ = 0;
   std::map<uint64_t, Session> sessions_;
   std::map<SessionPlace, uint64_t> holders_;
-  std::map<uint64_t, HandoverToken> tokens_;  // by session; not used yet
+  std::map<uint64_t, HandoverToken> tokens_;  // by session, remembered ones too; not used yet
   std::vector<uint64_t> ended_;               // oldest first
 };
 

@@ -41,11 +41,19 @@ TEST_CASE("SessionTable: a token is good for one hand-over", "[session]") {
   CHECK_THAT(table.TakeToken(*id, Token(1)), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
-TEST_CASE("SessionTable: the token of a session that ended is worthless", "[session]") {
+TEST_CASE("SessionTable: a session that ended before its hand-over says why, to who has its token",
+          "[session]") {
   SessionTable table;
-  const auto id = table.Open(Place(1, 0), {100, 1}, Token(1));
-  table.Close(*id);
-  CHECK(!table.TakeToken(*id, Token(1)).ok());
+  const uint64_t closed = *table.Open(Place(1, 0), {100, 1}, Token(1));
+  const uint64_t failed = *table.Open(Place(1, 1), {101, 1}, Token(2));
+  table.Close(closed);
+  table.FailJob(1, absl::AbortedError("token_budget is 1024 here and 2048 on node 1"));
+
+  CHECK(table.TakeToken(closed, Token(1)).message() == "session 1 of rank 0 is closed");
+  CHECK_THAT(table.TakeToken(failed, Token(1)), HasCode(absl::StatusCode::kPermissionDenied));
+  CHECK(table.TakeToken(failed, Token(2)) ==
+        absl::AbortedError("token_budget is 1024 here and 2048 on node 1"));
+  CHECK_THAT(table.TakeToken(failed, Token(2)), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
 TEST_CASE("SessionTable: a newer stream fences the older one", "[session]") {
@@ -115,6 +123,7 @@ TEST_CASE("SessionTable: what has ended is forgotten in the end", "[session]") {
   CHECK(table.Find(10) == nullptr);
   CHECK(table.Holder(Place(0, 0)) == nullptr);
   CHECK(table.Find(11) != nullptr);
+  CHECK_THAT(table.TakeToken(10, Token(9)), HasCode(absl::StatusCode::kPermissionDenied));
 }
 
 TEST_CASE("SessionTable: tokens from the kernel differ", "[session]") {

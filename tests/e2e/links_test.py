@@ -47,12 +47,16 @@ class Links(harness.Case):
         for mark in marks:
             with open(mark, encoding="utf-8") as handle:
                 self.trainers.append(int(harness.wait_until("a pid in the mark", handle.read)))
+        # Waited for: with a short exchange_timeout the ranks may just be connecting anew.
         for number in range(2):
-            self.assertIn("%s %s" % (networks.CABLE[number], networks.ADDRESSES[number]), self.job(number)["interface"])
-        connections = networks.connections_over_cable(self.trainers[0])
-        between_ranks = [ports for ports in connections if RENDEZVOUS_PORT not in ports]
-        self.assertEqual(len(between_ranks), self.pairs, connections)
+            interface = "%s %s" % (networks.CABLE[number], networks.ADDRESSES[number])
+            harness.wait_until(interface, lambda number=number, interface=interface: interface in self.job(number)["interface"])
+        harness.wait_until("%d connections between ranks" % self.pairs, lambda: self.pairs_connected() == self.pairs)
         return nodes
+
+    def pairs_connected(self):
+        connections = networks.connections_over_cable(self.trainers[0])
+        return len([ports for ports in connections if RENDEZVOUS_PORT not in ports])
 
     def resume(self):
         for pid in self.trainers:

@@ -193,8 +193,8 @@ absl::Status CheckBuckets(const v1::Config& config) {
 absl::Status CheckHostPort(absl::string_view field, const std::string& value) {
   const size_t colon = value.rfind(':');
   int port = -1;
-  if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(value.substr(colon + 1), &port) &&
-      port >= 0 && port <= 65535) {
+  if (colon != std::string::npos && colon > 0 && !absl::StrContains(value, ',') &&
+      absl::SimpleAtoi(value.substr(colon + 1), &port) && port >= 0 && port <= 65535) {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(

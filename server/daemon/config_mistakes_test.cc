@@ -213,6 +213,8 @@ TEST_CASE("Config: values that do not fit together are refused", "[config]") {
        "exchange_timeout must be at least twice heartbeat_interval (100ms), got 100ms"},
       {{"--data=a", "--metrics=9464"},
        "metrics must be host:port with a port from 0 to 65535, got \"9464\""},
+      {{"--data=a", "--metrics=127.0.0.1:1,127.0.0.1:2"},
+       "metrics must be host:port with a port from 0 to 65535, got \"127.0.0.1:1,127.0.0.1:2\""},
       {{"--data=a", "--listen=somewhere"},
        "listen must be host:port with a port from 0 to 65535, got \"somewhere\""},
       {{"--data=a", "--listen=:29462"},

@@ -14,6 +14,10 @@
 namespace odb {
 namespace {
 
+// Options of the library. A client that asks for nothing has one of the threads for a second.
+constexpr char kThreads[] = "2";
+constexpr char kRequestTimeoutMillis[] = "1000";
+
 class StatusCollectable final : public prometheus::Collectable {
  public:
   explicit StatusCollectable(MetricsServer::Latest latest) : latest_(std::move(latest)) {}
@@ -42,13 +46,14 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::s
   auto collectable = std::make_shared<StatusCollectable>(std::move(latest));
   // The library throws.
   try {
-    auto exposer = std::make_unique<prometheus::Exposer>(address);
+    auto exposer = std::make_unique<prometheus::Exposer>(
+        std::vector<std::string>{"listening_ports", address, "num_threads", kThreads,
+                                 "request_timeout_ms", kRequestTimeoutMillis});
     exposer->RegisterCollectable(collectable);
-    const std::vector<int> ports = exposer->GetListeningPorts();
-    if (ports.empty()) return absl::FailedPreconditionError("no port");
+    const int port = exposer->GetListeningPorts().at(0);
     const std::string host = address.substr(0, address.rfind(':'));
     return std::unique_ptr<MetricsServer>(new MetricsServer(
-        absl::StrCat(host, ":", ports.front()), std::move(collectable), std::move(exposer)));
+        absl::StrCat(host, ":", port), std::move(collectable), std::move(exposer)));
   } catch (const std::exception&) {
     // What it says names neither the address nor the reason.
     return absl::FailedPreconditionError(

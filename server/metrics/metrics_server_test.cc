@@ -15,8 +15,7 @@
 namespace odb {
 namespace {
 
-// The whole answer, headers included; what came so far after 20 s.
-std::string Get(const std::string& address, const std::string& path) {
+int Connect(const std::string& address) {
   sockaddr_in peer = {};
   peer.sin_family = AF_INET;
   peer.sin_port = htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
@@ -26,6 +25,12 @@ std::string Get(const std::string& address, const std::string& path) {
   const timeval limit = {20, 0};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   REQUIRE(connect(fd, reinterpret_cast<const sockaddr*>(&peer), sizeof peer) == 0);
+  return fd;
+}
+
+// The whole answer, headers included; what came so far after 20 s.
+std::string Get(const std::string& address, const std::string& path) {
+  const int fd = Connect(address);
   const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
   REQUIRE(send(fd, request.data(), request.size(), MSG_NOSIGNAL) ==
           static_cast<ssize_t>(request.size()));
@@ -56,6 +61,19 @@ TEST_CASE("MetricsServer: each request gets the newest status", "[metrics]") {
   read = 6;
   CHECK(Get(address, "/metrics").find("{stream=\"train\"} 6\n") != std::string::npos);
   CHECK(Get(address, "/").find(" 404 ") != std::string::npos);
+}
+
+TEST_CASE("MetricsServer: who connects and asks for nothing holds nobody up for long",
+          "[metrics]") {
+  const auto server =
+      MetricsServer::Start("127.0.0.1:0", [] { return std::make_shared<const v1::Status>(); });
+  REQUIRE(server.ok());
+  int silent[4];
+  for (int& fd : silent) fd = Connect((*server)->address());
+
+  CHECK(Get((*server)->address(), "/metrics").find("odbd_info") != std::string::npos);
+
+  for (const int fd : silent) close(fd);
 }
 
 TEST_CASE("MetricsServer: an address that is taken is refused by name", "[metrics]") {

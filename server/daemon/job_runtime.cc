@@ -288,6 +288,10 @@ absl::StatusOr<v1::TrainerUpdate> JobRuntime::NextUpdate(Rank rank, int32_t repl
   return Find(rank)->NextUpdate(replica, deadline);
 }
 
+void JobRuntime::NotifyOnUpdate(Rank rank, int32_t replica, std::function<void()> notify) {
+  Find(rank)->NotifyOnUpdate(replica, std::move(notify));
+}
+
 absl::Status JobRuntime::AppendStepBytes(Rank rank, int64_t step_id, int64_t offset, int64_t bytes,
                                          std::string* out) const {
   return Find(rank)->AppendStepBytes(step_id, offset, bytes, out);

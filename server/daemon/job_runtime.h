@@ -65,6 +65,7 @@ class JobRuntime {
   // Of a rank that has joined.
   absl::Status OnEvent(Rank rank, int32_t replica, const v1::TrainerEvent& event);
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(Rank rank, int32_t replica, absl::Time deadline);
+  void NotifyOnUpdate(Rank rank, int32_t replica, std::function<void()> notify);
   absl::Status AppendStepBytes(Rank rank, int64_t step_id, int64_t offset, int64_t bytes,
                                std::string* out) const;
   void Resume(Rank rank, int32_t replica, int64_t last_step_id);

@@ -56,6 +56,10 @@ class FakeRank final : public RankRuntime {
     if (logs_fetches_) notes_.emplace_back("fetched");
     return update;
   }
+  void NotifyOnUpdate(int32_t replica, std::function<void()> notify) override {
+    MutexLock lock(&mutex_);
+    notify_ = std::move(notify);
+  }
   absl::Status AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
                                std::string* out) const override {
     MutexLock lock(&mutex_);
@@ -116,6 +120,7 @@ class FakeRank final : public RankRuntime {
     tensor->set_offset(static_cast<uint64_t>(offset));
     tensor->set_bytes(static_cast<uint64_t>(bytes));
     changed_.NotifyAll();
+    if (notify_) notify_();
   }
   void DropStep(int64_t step_id) {
     MutexLock lock(&mutex_);
@@ -179,6 +184,7 @@ class FakeRank final : public RankRuntime {
   int32_t closed_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> notify_ ABSL_GUARDED_BY(mutex_);
 };
 
 class FakeAlignment final : public JobAlignment {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -21,6 +23,9 @@ class JobTable::Stream final : public SessionStream {
 
   absl::Status OnEvent(const v1::TrainerEvent& event) override;
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) override;
+  void NotifyOnUpdate(std::function<void()> notify) override {
+    job_->NotifyOnUpdate(rank(), replica(), std::move(notify));
+  }
   void End() override;
 
  private:

@@ -72,7 +72,7 @@ absl::Status RankRuntimeImpl::AssembleStep(const PlannedStep& planned, v1::Step 
       idle_steps_ += planned.samples.empty() ? 1 : 0;
       samples_ += static_cast<int64_t>(planned.samples.size());
       log_.AddStep(std::move(step));
-      update_ready_.NotifyAll();
+      AnnounceUpdatesLocked();
     }
   }
   pipeline_.OnAssembled(1);
@@ -152,7 +152,7 @@ void RankRuntimeImpl::EndIteration(const IterationEnd& end) {
     coverage_ended_ = false;
     AccountLocked();
   }
-  update_ready_.NotifyAll();
+  AnnounceUpdatesLocked();
 }
 
 bool RankRuntimeImpl::IsDroppedLocked(const PlannedStep& planned) const {

@@ -148,7 +148,7 @@ absl::Status RankRuntimeImpl::OnEvent(int32_t replica, const v1::TrainerEvent& e
     const int64_t num_steps = log_.num_steps();
     status = Apply(replica, event);
     AccountLocked();
-    if (HasUpdateLocked(absl::Now())) update_ready_.NotifyAll();
+    if (HasUpdateLocked(absl::Now())) AnnounceUpdatesLocked();
     // Whatever is no progress may have dropped steps that are not assembled yet.
     if (!event.has_progress() || log_.num_steps() != num_steps) step_gone_.NotifyAll();
   }
@@ -330,6 +330,11 @@ absl::StatusOr<v1::TrainerUpdate> RankRuntimeImpl::NextUpdate(int32_t replica,
   }
 }
 
+void RankRuntimeImpl::NotifyOnUpdate(int32_t replica, std::function<void()> notify) {
+  MutexLock lock(&mutex_);
+  channels_[static_cast<size_t>(replica)].notify = std::move(notify);
+}
+
 absl::Status RankRuntimeImpl::AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
                                               std::string* out) const {
   INVARIANT(offset >= 0 && bytes >= 0 && bytes <= arena_->bytes() - offset,
@@ -351,7 +356,7 @@ void RankRuntimeImpl::Resume(int32_t replica, int64_t last_step_id) {
   MutexLock lock(&mutex_);
   log_.Rewind(replica, last_step_id);
   channels_[static_cast<size_t>(replica)] = Channel();
-  update_ready_.NotifyAll();
+  AnnounceUpdatesLocked();
 }
 
 void RankRuntimeImpl::Fail(const absl::Status& status) {
@@ -385,8 +390,15 @@ absl::Time RankRuntimeImpl::WaitingDueLocked(int32_t replica) const {
   return channels_[static_cast<size_t>(replica)].last_update + kWaitingInterval;
 }
 
-void RankRuntimeImpl::WakeAllLocked() {
+void RankRuntimeImpl::AnnounceUpdatesLocked() {
   update_ready_.NotifyAll();
+  for (const Channel& channel : channels_) {
+    if (channel.notify) channel.notify();
+  }
+}
+
+void RankRuntimeImpl::WakeAllLocked() {
+  AnnounceUpdatesLocked();
   step_gone_.NotifyAll();
 }
 

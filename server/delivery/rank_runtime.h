@@ -127,6 +127,11 @@ class RankRuntime {
   //   otherwise         the rank's failure, after it was given out as SessionFailure
   virtual absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) = 0;
 
+  // For who does not wait within NextUpdate: `notify` is called when the replica may have an update
+  // that it had not, until Resume or another call of this. It comes from any thread and under a
+  // lock, so it must do no more than set a flag. Waiting updates are not announced.
+  virtual void NotifyOnUpdate(int32_t replica, std::function<void()> notify) = 0;
+
   // Appends bytes of a step's memory to `out`, for a trainer that does not map the arena; `offset`
   // as in the step's tensors. Errors: NotFound if the step was returned or dropped meanwhile; `out`
   // may hold a part then.

@@ -43,6 +43,7 @@ class RankRuntimeImpl final : public RankRuntime {
   void Stop() override;
   absl::Status OnEvent(int32_t replica, const v1::TrainerEvent& event) override;
   absl::StatusOr<v1::TrainerUpdate> NextUpdate(int32_t replica, absl::Time deadline) override;
+  void NotifyOnUpdate(int32_t replica, std::function<void()> notify) override;
   absl::Status AppendStepBytes(int64_t step_id, int64_t offset, int64_t bytes,
                                std::string* out) const override;
   void Resume(int32_t replica, int64_t last_step_id) override;
@@ -59,6 +60,7 @@ class RankRuntimeImpl final : public RankRuntime {
   struct Channel {  // to one replica
     bool failure_given = false;
     absl::Time last_update = absl::InfinitePast();
+    std::function<void()> notify;  // of who does not wait within NextUpdate
   };
 
   // Events, each under the lock; what follows for the pipeline is told by TellPipeline.
@@ -95,6 +97,7 @@ class RankRuntimeImpl final : public RankRuntime {
   bool HoldsEndLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool HasUpdateLocked(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);  // any replica
   absl::Time WaitingDueLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnnounceUpdatesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsBlockedLocked(int32_t replica) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string DescribeWait(int32_t replica) const;

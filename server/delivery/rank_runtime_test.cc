@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "base/byte_meter.h"
+#include "base/os/mutex.h"
+#include "base/status_macros.h"
 #include "server/delivery/rank_world.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/wait_until.h"
@@ -82,6 +84,69 @@ TEST_CASE("RankRuntime: an arena held by the trainer names the steps; returning 
   REQUIRE(fourth.ok());
   CHECK((*fourth)->step_id() == 4);
   CHECK(world.runtime(0)->Snapshot().arena_used() <= world.runtime(0)->arena_bytes());
+}
+
+// What NotifyOnUpdate calls.
+class Bell {
+ public:
+  void Ring() {
+    MutexLock lock(&mutex_);
+    rung_ = true;
+    changed_.NotifyAll();
+  }
+  // False: nobody rang for long.
+  bool Await() {
+    const absl::Time deadline = absl::Now() + absl::Seconds(60);
+    MutexLock lock(&mutex_);
+    while (!rung_) {
+      if (changed_.WaitUntil(&mutex_, deadline)) return false;
+    }
+    rung_ = false;
+    return true;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool rung_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+TEST_CASE("RankRuntime: who does not wait within NextUpdate hears of every step, end and failure",
+          "[delivery]") {
+  Bell bell;
+  RankWorld world(SmallWorld(1));
+  RankRuntime* const runtime = world.runtime(0);
+  runtime->NotifyOnUpdate(0, [&] { bell.Ring(); });
+  // The next update that is no step; steps are taken and returned.
+  int64_t taken = 0;
+  const auto run = [&]() -> absl::StatusOr<v1::TrainerUpdate> {
+    while (true) {
+      auto update = runtime->NextUpdate(0, absl::InfinitePast());
+      if (absl::IsDeadlineExceeded(update.status())) {
+        if (!bell.Await()) return absl::InternalError("not told");
+        continue;
+      }
+      if (!update.ok() || !update->has_step()) return update;
+      v1::TrainerEvent progress;
+      progress.mutable_progress()->set_taken(++taken);
+      RETURN_IF_ERROR(runtime->OnEvent(0, progress));
+      v1::TrainerEvent returned;
+      returned.mutable_returned()->add_step_ids(update->step().step_id());
+      RETURN_IF_ERROR(runtime->OnEvent(0, returned));
+    }
+  };
+  REQUIRE(world.trainer(0)->Start(Epoch(0)).ok());
+
+  const auto end = run();
+  REQUIRE(end.ok());
+  CHECK(end->has_epoch_end());
+  CHECK(taken > 4);
+
+  runtime->Fail(absl::AbortedError("rank 1 lost"));
+  const auto failure = run();
+  REQUIRE(failure.ok());
+  CHECK(failure->failure().message() == "rank 1 lost");
+  runtime->NotifyOnUpdate(0, nullptr);
 }
 
 TEST_CASE("RankRuntime: prefetch_bytes holds back steps of a trainer that takes none, and says so",

@@ -14,7 +14,8 @@
 namespace odb {
 namespace {
 
-// How often Stop's deadline is looked at, and the rings for messages that are worth no wake-up.
+// How often Stop's deadline and farewells are looked at, the rings for messages that are worth no
+// wake-up, and the host for updates that only time brings.
 constexpr int kSliceMillis = 50;
 
 using Sessions = std::vector<std::unique_ptr<RingSession>>;
@@ -22,8 +23,8 @@ using Sessions = std::vector<std::unique_ptr<RingSession>>;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RingService>> RingService::Create(SessionHost* host) {
-  ASSIGN_OR_RETURN(EventFd changed, EventFd::Create());
-  std::unique_ptr<RingService> service(new RingService(host, std::move(changed)));
+  ASSIGN_OR_RETURN(auto news, WakeFlag::Create());
+  std::unique_ptr<RingService> service(new RingService(host, std::move(news)));
   service->thread_ = Thread("odb-rings", [s = service.get()] { s->Run(); });
   return service;
 }
@@ -36,7 +37,7 @@ void RingService::Attach(FileDescriptor socket, const StepRingRequest& request) 
     if (stopping_) return;
     attachments_.push_back({std::move(socket), request});
   }
-  changed_.Notify();
+  news_->Set();
 }
 
 void RingService::Stop(absl::Time deadline) {
@@ -46,17 +47,19 @@ void RingService::Stop(absl::Time deadline) {
     cut_at_ = std::min(cut_at_, deadline);
     attachments_.clear();
   }
-  changed_.Notify();
+  news_->Set();
   thread_.Join();
 }
 
 void RingService::Run() {
   Sessions sessions;
   while (true) {
-    changed_.Clear();
-    BeginSessions(&sessions);
     bool busy = false;
     for (const auto& session : sessions) busy = session->Read() || busy;
+    // What was read may have led to updates: announced until here, they are found below.
+    news_->Take();
+    BeginSessions(&sessions);
+    for (const auto& session : sessions) busy = session->Write() || busy;
     sessions.erase(std::remove_if(sessions.begin(), sessions.end(),
                                   [](const auto& session) { return session->done(); }),
                    sessions.end());
@@ -65,6 +68,7 @@ void RingService::Run() {
       if (stopping_ && sessions.empty()) return;
       if (absl::Now() >= cut_at_) {
         for (const auto& session : sessions) session->Cut();
+        busy = true;
       }
     }
     WaitForWork(sessions, busy);
@@ -79,7 +83,7 @@ void RingService::BeginSessions(Sessions* sessions) {
   }
   for (Attachment& attachment : attachments) {
     auto session = RingSession::Begin(host_, std::move(attachment.socket), attachment.request,
-                                      [this] { changed_.Notify(); });
+                                      [news = news_] { news->Set(); });
     if (session.ok()) {
       sessions->push_back(std::move(*session));
     } else {
@@ -89,15 +93,17 @@ void RingService::BeginSessions(Sessions* sessions) {
   }
 }
 
-void RingService::WaitForWork(const Sessions& sessions, bool busy) const {
-  std::vector<pollfd> polled = {{changed_.fd(), POLLIN, 0}};
+void RingService::WaitForWork(const Sessions& sessions, bool busy) {
+  std::vector<pollfd> polled = {{news_->fd(), POLLIN, 0}};
   for (const auto& session : sessions) {
     busy = !session->AboutToWait() || busy;
     polled.push_back({session->socket(), POLLIN, 0});
   }
+  busy = !news_->AboutToWait() || busy;
   if (poll(polled.data(), polled.size(), busy ? 0 : kSliceMillis) < 0 && errno != EINTR) {
     SPDLOG_ERROR("poll on the step rings failed: {}", std::strerror(errno));
   }
+  news_->Awake((polled[0].revents & POLLIN) != 0);
 }
 
 }  // namespace odb

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -8,10 +7,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/os/event_fd.h"
 #include "base/os/file_descriptor.h"
 #include "base/os/mutex.h"
 #include "base/os/thread.h"
+#include "base/os/wake_flag.h"
 #include "proto/wire/handover.h"
 #include "server/service/ring_session.h"
 #include "server/service/session_host.h"
@@ -20,9 +19,9 @@ namespace odb {
 
 // TrainerService's Steps for trainers of this machine: by rings in shared memory, one per session.
 //
-// One thread ("odb-rings") answers who wants a ring, and reads what all of them say: it sleeps on
-// their sockets, which also tell at once that a trainer is gone. Each session has a thread of its
-// own for its updates.
+// One thread ("odb-rings") answers who wants a ring, reads what all of them say and writes what the
+// host has for them. It sleeps on their sockets, which also tell at once that a trainer is gone or
+// has made room, and is woken when the host has an update: no other thread lies between.
 //
 // Ownership: `host` must outlive it. Threads: thread-safe. Errors: Create says what the kernel
 // refused; those of a session go to its trainer and into the log.
@@ -44,15 +43,17 @@ class RingService {
     StepRingRequest request;
   };
 
-  RingService(SessionHost* host, EventFd changed) : host_(host), changed_(std::move(changed)) {}
+  RingService(SessionHost* host, std::shared_ptr<WakeFlag> news)
+      : host_(host), news_(std::move(news)) {}
 
   void Run();
   void BeginSessions(std::vector<std::unique_ptr<RingSession>>* sessions);
   // Waits until there is something to do; not if `busy`.
-  void WaitForWork(const std::vector<std::unique_ptr<RingSession>>& sessions, bool busy) const;
+  void WaitForWork(const std::vector<std::unique_ptr<RingSession>>& sessions, bool busy);
 
   SessionHost* const host_;
-  const EventFd changed_;  // an attachment, a session that is done, or Stop
+  // An attachment, an update or Stop. Streams hold it as well, and may outlive the service.
+  const std::shared_ptr<WakeFlag> news_;
 
   Mutex mutex_;  // guards all below
   std::vector<Attachment> attachments_ ABSL_GUARDED_BY(mutex_);

@@ -81,7 +81,8 @@ struct Trainer {
     return reinterpret_cast<ByteRingHeader*>(memory.data() + memory.size() / 2);
   }
   char* bytes() { return memory.data() + memory.size() / 2 + kByteRingHeaderBytes; }
-  void Wake() { CHECK(WriteAll(channel->socket(), "!", Soon()).ok()); }
+  // Fails if the daemon has ended the stream already.
+  void Wake() { WriteAll(channel->socket(), "!", Soon()).IgnoreError(); }
 
   MappedRegion memory;
   std::unique_ptr<RingChannel> channel;
@@ -203,6 +204,21 @@ TEST_CASE("RingService: a reader's position that cannot be ends the stream", "[r
 
   CHECK(!f.trainer.Next().has_value());
   CHECK(f.host.WaitForLog("freed"));
+}
+
+TEST_CASE("RingService: a stream ends although its trainer has left no room for a farewell",
+          "[ring_service]") {
+  RingFixture f;
+  REQUIRE(f.trainer.Attach(f.service.get(), 1).ok());
+  f.host.Give(StepUpdate(1, /*samples=*/60000));  // more than the ring holds
+  f.trainer.Say(Returned(1));
+  REQUIRE(f.host.WaitForLog("returned { step_ids: 1 }"));
+  v1::TrainerEvent refused;
+  refused.mutable_attach();
+  f.trainer.Say(refused);
+
+  CHECK(f.host.WaitForLog("end"));    // at once
+  CHECK(f.host.WaitForLog("freed"));  // after a second
 }
 
 TEST_CASE("RingService: Stop ends streams that wait, and takes no more", "[ring_service]") {

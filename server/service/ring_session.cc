@@ -16,8 +16,6 @@
 namespace odb {
 namespace {
 
-// How long a stream may not notice that its trainer is gone.
-constexpr absl::Duration kSlice = absl::Milliseconds(50);
 // How long a client may take to receive 280 bytes into an empty socket buffer: it never waits.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(100);
 // How long the reason of an end waits for room; who attaches again is told it, too.
@@ -59,7 +57,7 @@ void Refuse(int socket, const absl::Status& status) {
 absl::StatusOr<std::unique_ptr<RingSession>> RingSession::Begin(SessionHost* host,
                                                                 FileDescriptor socket,
                                                                 const StepRingRequest& request,
-                                                                std::function<void()> on_done) {
+                                                                std::function<void()> notify) {
   auto memory = MakeMemory();  // first: who cannot have a ring keeps the stream it has
   auto stream = memory.ok() ? host->Attach(SessionPeer(), request.session_id, request.last_step_id)
                             : absl::StatusOr<std::unique_ptr<SessionStream>>(memory.status());
@@ -78,48 +76,35 @@ absl::StatusOr<std::unique_ptr<RingSession>> RingSession::Begin(SessionHost* hos
     (*stream)->End();
     return channel.status();
   }
-  std::unique_ptr<RingSession> session(new RingSession(request.session_id, std::move(*channel),
-                                                       std::move(*stream), std::move(on_done)));
-  session->writer_ = Thread("odb-ring-steps", [s = session.get()] { s->Write(); });
-  return session;
+  (*stream)->NotifyOnUpdate(std::move(notify));
+  return std::unique_ptr<RingSession>(
+      new RingSession(request.session_id, std::move(*channel), std::move(*stream)));
 }
 
 RingSession::RingSession(uint64_t session_id, std::unique_ptr<RingChannel> channel,
-                         std::unique_ptr<SessionStream> stream, std::function<void()> on_done)
-    : session_id_(session_id),
-      channel_(std::move(channel)),
-      stream_(std::move(stream)),
-      on_done_(std::move(on_done)) {}
+                         std::unique_ptr<SessionStream> stream)
+    : session_id_(session_id), channel_(std::move(channel)), stream_(std::move(stream)) {}
 
 RingSession::~RingSession() { Cut(); }
 
 bool RingSession::Read() {
-  if (!reading_) return false;
+  if (done_) return false;
   channel_->TakeWakeups();
-  {
-    MutexLock lock(&mutex_);
-    room_ = true;  // a wake-up does not say for what
-    changed_.NotifyAll();
-  }
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
+  for (int i = 0; i < kMessagesPerTurn && !ending_; ++i) {
     const auto message = channel_->Receive();
-    if (message.ok() && !message->has_value()) {
-      // What the trainer sent before it went was read: the memory is looked at after the socket.
-      if (channel_->peer_gone()) EndReading(absl::OkStatus());
-      return false;
-    }
+    if (message.ok() && !message->has_value()) break;
     absl::Status status = message.ok() ? HandleMessage(**message) : message.status();
     if (!message.ok()) {
       status = absl::InvalidArgumentError(absl::StrCat("the step ring of session ", session_id_,
                                                        " is damaged: ", status.message()));
       SPDLOG_WARN("{}", std::string(status.message()));
     }
-    if (!status.ok()) {
-      EndReading(status);
-      return false;
-    }
+    if (!status.ok()) End(status);
+    if (status.ok() && i + 1 == kMessagesPerTurn) return true;
   }
-  return true;
+  // What the trainer sent before it went was read: the memory is looked at after the socket.
+  if (channel_->peer_gone()) Cut();
+  return false;
 }
 
 absl::Status RingSession::HandleMessage(const std::string& message) {
@@ -131,88 +116,65 @@ absl::Status RingSession::HandleMessage(const std::string& message) {
   return stream_->OnEvent(event);
 }
 
-void RingSession::EndReading(const absl::Status& status) {
-  reading_ = false;
-  MutexLock lock(&mutex_);
-  if (!ended_) end_ = status;
-  ended_ = true;
-  changed_.NotifyAll();
+void RingSession::End(const absl::Status& why) {
+  if (ending_) return;
+  ending_ = true;
+  stream_->End();  // first, so that who attaches again at once is not taken for a second one
+  if (told_ || why.ok() || IsBroken(why)) return Cut();
+  v1::TrainerUpdate farewell;
+  farewell.mutable_failure()->set_code(static_cast<int>(why.code()));
+  farewell.mutable_failure()->set_message(std::string(why.message()));
+  farewell_ = farewell.SerializeAsString();
+  farewell_deadline_ = absl::Now() + kFarewellTimeout;
 }
 
 void RingSession::Cut() {
-  MutexLock lock(&mutex_);
-  ended_ = true;
-  changed_.NotifyAll();
-}
-
-bool RingSession::done() {
-  MutexLock lock(&mutex_);
-  return done_;
-}
-
-void RingSession::Write() {
-  const absl::Status end = WriteUpdates();
-  stream_->End();  // first, so that who attaches again at once is not taken for a second one
-  if (!end.ok() && !IsBroken(end)) {
-    v1::TrainerUpdate farewell;
-    farewell.mutable_failure()->set_code(static_cast<int>(end.code()));
-    farewell.mutable_failure()->set_message(std::string(end.message()));
-    WriteOne(farewell, absl::Now() + kFarewellTimeout);
-  }
+  if (done_) return;
+  if (!ending_) stream_->End();
+  ending_ = true;
+  done_ = true;
   channel_->Shutdown();
-  {
-    MutexLock lock(&mutex_);
-    done_ = true;
-  }
-  on_done_();
 }
 
-absl::Status RingSession::WriteUpdates() {
-  bool told = false;
-  while (true) {
-    {
-      MutexLock lock(&mutex_);
-      if (ended_) return told ? absl::OkStatus() : end_;
-    }
-    const auto update = stream_->NextUpdate(absl::Now() + kSlice);
-    if (absl::IsDeadlineExceeded(update.status())) continue;
-    if (!update.ok()) return told ? absl::OkStatus() : update.status();
-    told = told || update->has_failure();
-    if (!WriteOne(*update, absl::InfiniteFuture())) continue;  // ended
-  }
-}
-
-bool RingSession::WriteOne(const v1::TrainerUpdate& update, absl::Time deadline) {
-  const std::string message = update.SerializeAsString();
-  bool taken = false;
-  while (true) {
-    {
-      MutexLock lock(&mutex_);
-      room_ = false;
-    }
-    const auto written = taken ? channel_->Flush() : channel_->Send(message);
-    if (!written.ok()) {
-      SPDLOG_WARN("the step ring of session {} is damaged: {}", session_id_,
-                  std::string(written.status().message()));
-      Cut();  // there is no way to say so
-      return false;
-    }
-    if (!*written && !WaitForRoom(deadline)) return false;
-    if (*written && taken) return true;
-    taken = taken || *written;
-  }
-}
-
-bool RingSession::WaitForRoom(absl::Time deadline) {
-  MutexLock lock(&mutex_);
-  while (!room_) {
-    if (ended_ && deadline == absl::InfiniteFuture()) return false;
-    if (changed_.WaitUntil(&mutex_, std::min(deadline, absl::Now() + kSlice)) &&
-        absl::Now() >= deadline) {
-      return false;
-    }
+bool RingSession::Write() {
+  for (int i = 0; i < kMessagesPerTurn; ++i) {
+    if (!WriteOne()) return false;
   }
   return true;
+}
+
+bool RingSession::WriteOne() {
+  if (done_) return false;
+  const absl::StatusOr<bool> all_written = channel_->Flush();
+  if (!all_written.ok()) return CutDamaged(all_written.status());
+  if (!*all_written) {
+    if (ending_ && absl::Now() >= farewell_deadline_) Cut();
+    return false;
+  }
+  std::string message = std::exchange(farewell_, std::string());
+  if (message.empty()) {
+    if (ending_) {
+      Cut();  // the farewell is written
+      return false;
+    }
+    const auto update = stream_->NextUpdate(absl::InfinitePast());
+    if (absl::IsDeadlineExceeded(update.status())) return false;
+    if (!update.ok()) {
+      End(update.status());
+      return true;
+    }
+    told_ = told_ || update->has_failure();
+    message = update->SerializeAsString();
+  }
+  const absl::StatusOr<bool> taken = channel_->Send(message);
+  return taken.ok() || CutDamaged(taken.status());
+}
+
+bool RingSession::CutDamaged(const absl::Status& why) {
+  SPDLOG_WARN("the step ring of session {} is damaged: {}", session_id_,
+              std::string(why.message()));
+  Cut();  // there is no way to say so
+  return false;
 }
 
 }  // namespace odb

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/os/file_descriptor.h"
-#include "base/os/mutex.h"
 #include "base/os/ring_channel.h"
-#include "base/os/thread.h"
 #include "proto/odb/v1/trainer.pb.h"
 #include "proto/wire/handover.h"
 #include "server/service/session_host.h"
@@ -19,66 +19,62 @@ namespace odb {
 // What one ring to a trainer holds, in each direction. A longer message passes in pieces.
 inline constexpr size_t kStepRingBytes = 128 << 10;
 
-// One trainer's stream by a step ring: what StepsReactor is for gRPC.
+// One trainer's stream by a step ring: what StepsReactor is for gRPC. It never waits: Read and
+// Write do what can be done now.
 //
-// Ownership: RingService's. Threads: one ("odb-ring-steps") fetches updates and writes them,
-// waiting while the ring is full; all methods but Cut are called by the service's thread, which is
-// the one that reads. Errors: what is wrong with the ring ends this stream and nothing else; the
-// trainer is told in one sentence as its SessionFailure.
+// Ownership: RingService's. Threads: the service's only. Errors: what is wrong with the ring ends
+// this stream and nothing else; the trainer is told in one sentence as its SessionFailure.
 class RingSession {
  public:
-  // Attaches to the session, makes the memory and answers the request on `socket`. `on_done` is
-  // called on the own thread once done() holds.
+  // Attaches to the session, makes the memory and answers the request on `socket`. `notify`: that
+  // of SessionStream::NotifyOnUpdate; then Write is to be called, and in any case once now and
+  // then.
   // Errors: those of SessionHost::Attach, ResourceExhausted, Unavailable; the answer was sent.
   static absl::StatusOr<std::unique_ptr<RingSession>> Begin(SessionHost* host,
                                                             FileDescriptor socket,
                                                             const StepRingRequest& request,
-                                                            std::function<void()> on_done);
+                                                            std::function<void()> notify);
   ~RingSession();
 
-  // For poll(2); -1 once nothing more is read.
-  int socket() const { return reading_ ? channel_->socket() : -1; }
+  // For poll(2): there is something to read, or room to write.
+  int socket() const { return channel_->socket(); }
 
-  // Reads what is there, a bounded amount. True: there may be more.
+  // Handles what the trainer says, a bounded amount. True: there may be more.
   bool Read();
 
+  // Gives the trainer what the host has for it, a bounded amount, while there is room. True: there
+  // may be more.
+  bool Write();
+
   // Whether the socket says when there is more to read; else call Read again.
-  bool AboutToWait() { return !reading_ || channel_->AboutToWait(); }
+  bool AboutToWait() { return ending_ || channel_->AboutToWait(); }
 
   // Ends the stream without a word.
   void Cut();
 
-  // The stream is over, its host knows, and the own thread is at its end.
-  bool done();
+  // The stream is over, and its host knows.
+  bool done() const { return done_; }
 
  private:
   RingSession(uint64_t session_id, std::unique_ptr<RingChannel> channel,
-              std::unique_ptr<SessionStream> stream, std::function<void()> on_done);
+              std::unique_ptr<SessionStream> stream);
 
   absl::Status HandleMessage(const std::string& message);
-  void EndReading(const absl::Status& status);
-
-  void Write();
-  // The host's updates until either side ends; why, if the trainer does not know yet.
-  absl::Status WriteUpdates();
-  // False: the stream ended first, or the deadline came.
-  bool WriteOne(const v1::TrainerUpdate& update, absl::Time deadline);
-  bool WaitForRoom(absl::Time deadline);
+  // Nothing more is read or fetched; `why` is told the trainer unless it knows, or will ask.
+  void End(const absl::Status& why);
+  // One message, what is left of the last one first. False: there is none now, no room, or the
+  // stream is over.
+  bool WriteOne();
+  bool CutDamaged(const absl::Status& why);  // false
 
   const uint64_t session_id_;
   const std::unique_ptr<RingChannel> channel_;
   const std::unique_ptr<SessionStream> stream_;
-  const std::function<void()> on_done_;
-  bool reading_ = true;  // of the service's thread
-
-  Mutex mutex_;  // guards all below
-  CondVar changed_;
-  bool room_ ABSL_GUARDED_BY(mutex_) = false;   // there may be some again
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more to read or write
-  absl::Status end_ ABSL_GUARDED_BY(mutex_);
-  bool done_ ABSL_GUARDED_BY(mutex_) = false;
-
-  Thread writer_;
+  bool told_ = false;     // the trainer knows how it ended
+  bool ending_ = false;   // the host knows; a farewell may be on its way
+  std::string farewell_;  // to be sent
+  absl::Time farewell_deadline_;
+  bool done_ = false;
 };
 
 }  // namespace odb

@@ -24,8 +24,8 @@ struct SessionPeer {
 // One trainer's stream, from the side that serves it. The session itself goes on when a stream
 // ends, unless it was closed.
 //
-// Threads: OnEvent and NextUpdate may each be in one thread at a time, End comes from that of
-// NextUpdate. Errors: any error ends the stream with it.
+// Threads: OnEvent and NextUpdate may each be in one thread at a time, NotifyOnUpdate and End come
+// from that of NextUpdate. Errors: any error ends the stream with it.
 class SessionStream {
  public:
   virtual ~SessionStream() = default;
@@ -35,6 +35,12 @@ class SessionStream {
 
   // Errors: DeadlineExceeded (nothing yet, call again); any other one ends the stream.
   virtual absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) = 0;
+
+  // For who does not wait within NextUpdate: `notify` is called when there is more to get than
+  // before, and maybe for nothing; from any thread, under locks, also some time after End, so it
+  // must do no more than set a flag. What time brings (a Waiting update) is not announced, nor what
+  // was there before. Once at most.
+  virtual void NotifyOnUpdate(std::function<void()> notify) = 0;
 
   // The stream is over: the last call but OnEvent.
   virtual void End() = 0;

@@ -1,15 +1,19 @@
-// What a small step costs on its way: by the step ring, and beside it by the gRPC stream.
+// What a small step costs on its way: by the step ring, and beside it by the gRPC stream, and what
+// a few bytes there and back between two processes that do nothing else cost.
 //
 //   bazel run -c opt //tests/bench:delivery -- [--quick] [--json FILE]
 //
 // A process with odbd's socket, services and sessions, whose steps are made up, and two trainer
 // processes with the real client, one for each transport. They take turns of some thousand steps,
-// so that both see the same weather.
+// so that all see the same weather: with everything on one CPU, and with the daemon on another one
+// than the trainers, where much of the time may be that of waking a CPU that sleeps.
 //
 //   asked    the step is given out once the trainer says that it waits: from Next() to its return,
 //            trainer to daemon to trainer; and the part from the daemon's hand to the trainer's
 //   ahead    steps are there before they are asked for: the time of Next()
 //   CPU      of the trainer's process, all threads, per step
+//   bare     a byte to a process that sleeps in poll on a socket, and eight back
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -20,10 +24,12 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,6 +61,9 @@ struct Order {
   int64_t steps = 0;
 };
 
+// Where the daemon (or what stands for it) runs, while all others run on the first CPU.
+enum class Placement { kOneCpu, kTwoCpus };
+
 // Microseconds.
 struct StepTimes {
   double next = 0;     // of Next()
@@ -68,6 +77,32 @@ double CpuMicros() {
   timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return 1e6 * static_cast<double>(now.tv_sec) + 1e-3 * static_cast<double>(now.tv_nsec);
+}
+
+std::vector<int> AllowedCpus() {
+  cpu_set_t allowed;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &allowed)) cpus.push_back(cpu);
+  }
+  return cpus;
+}
+
+// All threads of a process that runs already.
+absl::Status Pin(pid_t pid, int cpu) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  CPU_SET(cpu, &cpus);
+  std::error_code error;
+  for (const auto& thread :
+       std::filesystem::directory_iterator(absl::StrCat("/proc/", pid, "/task"), error)) {
+    const int id = std::stoi(thread.path().filename().string());
+    if (sched_setaffinity(id, sizeof cpus, &cpus) != 0 && errno != ESRCH) {
+      return absl::InternalError(absl::StrCat("cannot pin thread ", id, " of process ", pid));
+    }
+  }
+  return error ? absl::InternalError(error.message()) : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StepTimes>> RunTurn(Client* client, const Order& order) {
@@ -115,6 +150,8 @@ class Peer {
     waitpid(pid_, nullptr, 0);
   }
 
+  pid_t pid() const { return pid_; }
+
   absl::Status AwaitReady() { return ReadExactly(socket_.get(), 1, Soon()).status(); }
 
   absl::StatusOr<std::vector<StepTimes>> Run(const Order& order) {
@@ -140,24 +177,58 @@ absl::Status BeDaemon(const std::string& path, int socket) {
   return WaitReadable(socket, absl::InfiniteFuture());  // nobody writes
 }
 
-absl::Status BeTrainer(const std::string& path, Transport transport, int socket) {
-  ASSIGN_OR_RETURN(ClientOptions options, ClientOptions::FromEnvironment());
-  options.socket = path;
-  options.transport = transport;
-  options.connect_timeout = absl::Seconds(30);
-  ASSIGN_OR_RETURN(const auto client, Client::Open(options));
+absl::Status BeEcho(int asker, int socket) {
+  RETURN_IF_ERROR(WriteAll(socket, "r", Soon()));
+  while (true) {
+    RETURN_IF_ERROR(ReadExactly(asker, 1, absl::InfiniteFuture()).status());
+    const int64_t now = SteadyNanos();
+    RETURN_IF_ERROR(WriteAll(
+        asker, absl::string_view(reinterpret_cast<const char*>(&now), sizeof now), Soon()));
+  }
+}
+
+absl::StatusOr<std::vector<StepTimes>> RunBareTurn(int echo, const Order& order) {
+  std::vector<StepTimes> times;
+  const double cpu = CpuMicros();
+  for (int64_t i = 0; i < order.steps; ++i) {
+    const int64_t asked = SteadyNanos();
+    RETURN_IF_ERROR(WriteAll(echo, "?", Soon()));
+    ASSIGN_OR_RETURN(const std::string bytes, ReadExactly(echo, sizeof(int64_t), Soon()));
+    const int64_t now = SteadyNanos();
+    int64_t given = 0;
+    std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&given));
+    times.push_back(
+        {1e-3 * static_cast<double>(now - asked), 1e-3 * static_cast<double>(now - given), 0});
+  }
+  const double share = (CpuMicros() - cpu) / static_cast<double>(order.steps);
+  for (StepTimes& one : times) one.cpu = share;
+  return times;
+}
+
+// Does turns until it is killed.
+absl::Status Serve(
+    int socket, const std::function<absl::StatusOr<std::vector<StepTimes>>(const Order&)>& turn) {
   RETURN_IF_ERROR(WriteAll(socket, "r", Soon()));
   while (true) {
     ASSIGN_OR_RETURN(const std::string bytes,
                      ReadExactly(socket, sizeof(Order), absl::InfiniteFuture()));
     Order order;
     std::copy(bytes.begin(), bytes.end(), reinterpret_cast<char*>(&order));
-    ASSIGN_OR_RETURN(const auto times, RunTurn(client.get(), order));
+    ASSIGN_OR_RETURN(const auto times, turn(order));
     RETURN_IF_ERROR(WriteAll(socket,
                              absl::string_view(reinterpret_cast<const char*>(times.data()),
                                                times.size() * sizeof times[0]),
                              Soon()));
   }
+}
+
+absl::Status BeTrainer(const std::string& path, Transport transport, int socket) {
+  ASSIGN_OR_RETURN(ClientOptions options, ClientOptions::FromEnvironment());
+  options.socket = path;
+  options.transport = transport;
+  options.connect_timeout = absl::Seconds(30);
+  ASSIGN_OR_RETURN(const auto client, Client::Open(options));
+  return Serve(socket, [&](const Order& order) { return RunTurn(client.get(), order); });
 }
 
 struct Spread {
@@ -178,6 +249,8 @@ Spread SpreadOf(const std::vector<StepTimes>& times, double StepTimes::*field) {
 
 struct Result {
   const char* transport;
+  Placement placement;
+  bool has_ahead = true;
   Spread asked;
   Spread one_way;
   Spread ahead;
@@ -192,10 +265,15 @@ std::string ToJson(const Flags& flags, const std::vector<Result>& results) {
       return absl::StrFormat("\"%s_us\": %.2f, \"%s_p90_us\": %.2f, \"%s_p99_us\": %.2f", name,
                              value.median, name, value.p90, name, value.p99);
     };
-    transports.push_back(absl::StrFormat(
-        "    {\"transport\": \"%s\", %s, %s, %s, \"asked_cpu_us\": %.2f, \"ahead_cpu_us\": %.2f}",
-        one.transport, spread("asked", one.asked), spread("one_way", one.one_way),
-        spread("ahead", one.ahead), one.asked_cpu, one.ahead_cpu));
+    transports.push_back(
+        absl::StrFormat("    {\"transport\": \"%s\", \"cpus\": %d, %s, %s, \"asked_cpu_us\": %.2f",
+                        one.transport, one.placement == Placement::kOneCpu ? 1 : 2,
+                        spread("asked", one.asked), spread("one_way", one.one_way), one.asked_cpu));
+    if (one.has_ahead) {
+      absl::StrAppendFormat(&transports.back(), ", %s, \"ahead_cpu_us\": %.2f",
+                            spread("ahead", one.ahead), one.ahead_cpu);
+    }
+    transports.back() += "}";
   }
   return absl::StrFormat(
       "{\n  \"benchmark\": \"delivery\",\n  \"machine\": \"%s\",\n  \"quick\": %s,\n"
@@ -207,35 +285,71 @@ absl::StatusOr<std::vector<Result>> Measure(const Flags& flags, const std::strin
   const std::string path = absl::StrCat(folder, "/odbd.sock");
   // All processes first: there is no thread yet when they are forked.
   ASSIGN_OR_RETURN(Peer daemon, Peer::Start([&](int socket) { return BeDaemon(path, socket); }));
-  const std::pair<const char*, Transport> kinds[] = {{"ring", Transport::kRing},
-                                                     {"stream", Transport::kStream}};
-  std::vector<Peer> trainers;
-  for (const auto& kind : kinds) {
+  ASSIGN_OR_RETURN(SocketPair bare, CreateSocketPair());
+  ASSIGN_OR_RETURN(Peer echo,
+                   Peer::Start([&](int socket) { return BeEcho(bare.second.get(), socket); }));
+  const char* const names[] = {"ring", "gRPC stream", "bare"};
+  std::vector<Peer> askers;
+  for (const Transport transport : {Transport::kRing, Transport::kStream}) {
     ASSIGN_OR_RETURN(Peer trainer,
-                     Peer::Start([&](int socket) { return BeTrainer(path, kind.second, socket); }));
-    trainers.push_back(std::move(trainer));
+                     Peer::Start([&](int socket) { return BeTrainer(path, transport, socket); }));
+    askers.push_back(std::move(trainer));
   }
+  ASSIGN_OR_RETURN(Peer asker, Peer::Start([&](int socket) {
+                     return Serve(socket, [&](const Order& order) {
+                       return RunBareTurn(bare.first.get(), order);
+                     });
+                   }));
+  askers.push_back(std::move(asker));
   RETURN_IF_ERROR(daemon.AwaitReady());
-  for (Peer& trainer : trainers) RETURN_IF_ERROR(trainer.AwaitReady());
+  RETURN_IF_ERROR(echo.AwaitReady());
+  for (Peer& peer : askers) {
+    RETURN_IF_ERROR(peer.AwaitReady());
+  }
 
+  const std::vector<int> cpus = AllowedCpus();
+  std::vector<Placement> placements = {Placement::kOneCpu};
+  if (cpus.size() > 1) placements.push_back(Placement::kTwoCpus);
   const int turns = flags.quick ? 10 : 40;
-  std::vector<std::vector<StepTimes>> asked(trainers.size()), ahead(trainers.size());
+  std::map<std::pair<size_t, Placement>, std::vector<StepTimes>> asked, ahead;
   for (int turn = 0; turn <= turns; ++turn) {
-    for (size_t i = 0; i < trainers.size(); ++i) {
-      ASSIGN_OR_RETURN(const auto one, trainers[i].Run({Readiness::kOnDemand, 1000}));
-      ASSIGN_OR_RETURN(const auto two, trainers[i].Run({Readiness::kAhead, 1000}));
-      if (turn == 0) continue;  // first touches
-      asked[i].insert(asked[i].end(), one.begin(), one.end());
-      ahead[i].insert(ahead[i].end(), two.begin(), two.end());
+    for (const Placement placement : placements) {
+      const int other = placement == Placement::kOneCpu ? cpus.front() : cpus.back();
+      RETURN_IF_ERROR(Pin(daemon.pid(), other));
+      RETURN_IF_ERROR(Pin(echo.pid(), other));
+      for (const Peer& peer : askers) RETURN_IF_ERROR(Pin(peer.pid(), cpus.front()));
+      for (size_t i = 0; i < askers.size(); ++i) {
+        const bool is_bare = i == 2;
+        ASSIGN_OR_RETURN(const auto one, askers[i].Run({Readiness::kOnDemand, 1000}));
+        std::vector<StepTimes> two;
+        if (!is_bare) {
+          ASSIGN_OR_RETURN(two, askers[i].Run({Readiness::kAhead, 1000}));
+        }
+        if (turn == 0) continue;  // first touches
+        auto& all_asked = asked[{i, placement}];
+        all_asked.insert(all_asked.end(), one.begin(), one.end());
+        auto& all_ahead = ahead[{i, placement}];
+        all_ahead.insert(all_ahead.end(), two.begin(), two.end());
+      }
     }
   }
   std::vector<Result> results;
-  for (size_t i = 0; i < trainers.size(); ++i) {
-    results.push_back(
-        {kinds[i].first, SpreadOf(asked[i], &StepTimes::next),
-         SpreadOf(asked[i], &StepTimes::one_way), SpreadOf(ahead[i], &StepTimes::next),
-         SpreadOf(asked[i], &StepTimes::cpu).median, SpreadOf(ahead[i], &StepTimes::cpu).median});
+  for (const auto& [key, times] : asked) {
+    const std::vector<StepTimes>& there_before = ahead[key];
+    Result result = {names[key.first], key.second};
+    result.asked = SpreadOf(times, &StepTimes::next);
+    result.one_way = SpreadOf(times, &StepTimes::one_way);
+    result.asked_cpu = SpreadOf(times, &StepTimes::cpu).median;
+    result.has_ahead = !there_before.empty();
+    if (result.has_ahead) {
+      result.ahead = SpreadOf(there_before, &StepTimes::next);
+      result.ahead_cpu = SpreadOf(there_before, &StepTimes::cpu).median;
+    }
+    results.push_back(result);
   }
+  std::stable_sort(results.begin(), results.end(), [](const Result& one, const Result& other) {
+    return one.placement < other.placement;
+  });
   return results;
 }
 
@@ -243,14 +357,17 @@ absl::Status Run(const Flags& flags, const std::string& folder) {
   ASSIGN_OR_RETURN(const std::vector<Result> results, Measure(flags, folder));
   std::printf("%s; us: median (90 %%, 99 %%)\n\n", Machine().c_str());
   std::printf(
-      "| transport | asked: there and back | one way | ahead | CPU per step asked, ahead |\n"
-      "|---|--:|--:|--:|--:|\n");
+      "| CPUs | transport | asked: there and back | one way | ahead | CPU per step asked, ahead |\n"
+      "|---|---|--:|--:|--:|--:|\n");
   const auto cell = [](const Spread& value) {
     return absl::StrFormat("%.1f (%.1f, %.1f)", value.median, value.p90, value.p99);
   };
   for (const Result& one : results) {
-    std::printf("| %s | %s | %s | %s | %.1f, %.1f |\n", one.transport, cell(one.asked).c_str(),
-                cell(one.one_way).c_str(), cell(one.ahead).c_str(), one.asked_cpu, one.ahead_cpu);
+    std::printf("| %s | %s | %s | %s | %s | %.1f%s |\n",
+                one.placement == Placement::kOneCpu ? "one" : "two", one.transport,
+                cell(one.asked).c_str(), cell(one.one_way).c_str(),
+                one.has_ahead ? cell(one.ahead).c_str() : "", one.asked_cpu,
+                one.has_ahead ? absl::StrFormat(", %.1f", one.ahead_cpu).c_str() : "");
   }
   if (flags.json.empty()) return absl::OkStatus();
   std::ofstream file(flags.json);

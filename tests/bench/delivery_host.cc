@@ -53,6 +53,7 @@ class Stream final : public SessionStream {
     asked_ = running_ && event.has_progress() ? event.progress().waiting() : asked_ && running_;
     unreturned_ -= event.returned().step_ids_size();
     changed_.NotifyAll();
+    if (notify_ && ReadyLocked()) notify_();
     return absl::OkStatus();
   }
 
@@ -72,6 +73,10 @@ class Stream final : public SessionStream {
     return update;
   }
 
+  void NotifyOnUpdate(std::function<void()> notify) override {
+    MutexLock lock(&mutex_);
+    notify_ = std::move(notify);
+  }
   void End() override {}
 
  private:
@@ -90,6 +95,7 @@ class Stream final : public SessionStream {
   int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t unreturned_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_step_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void()> notify_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<ArenaGrant> MakeArena() {

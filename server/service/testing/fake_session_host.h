@@ -58,6 +58,7 @@ class FakeSessionHost final : public SessionHost {
     MutexLock lock(&mutex_);
     updates_.push_back(std::move(update));
     changed_.NotifyAll();
+    if (notify_) notify_();
   }
 
  private:
@@ -72,6 +73,10 @@ class FakeSessionHost final : public SessionHost {
     }
     absl::StatusOr<v1::TrainerUpdate> NextUpdate(absl::Time deadline) override {
       return host_->Take(deadline);
+    }
+    void NotifyOnUpdate(std::function<void()> notify) override {
+      MutexLock lock(&host_->mutex_);
+      host_->notify_ = std::move(notify);
     }
     void End() override { host_->Log("end"); }
 
@@ -93,6 +98,7 @@ class FakeSessionHost final : public SessionHost {
   CondVar changed_;
   std::vector<std::string> log_ ABSL_GUARDED_BY(mutex_);
   std::vector<absl::StatusOr<v1::TrainerUpdate>> updates_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> notify_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace odb

@@ -226,7 +226,10 @@ absl::Status AlignmentDriver::OpenMesh(const v1::OpenGeneration& open) {
 }
 
 absl::Status AlignmentDriver::TakeOffer(const v1::LocalOffer& local) {
-  ASSIGN_OR_RETURN(Offer offer, codec_->DecodeOffer(local.record()));
+  // A head by itself comes as a record without room for samples.
+  const bool is_head = local.record().size() == OfferRecordBytes(0);
+  const RecordCodec heads(0);
+  ASSIGN_OR_RETURN(Offer offer, (is_head ? heads : *codec_).DecodeOffer(local.record()));
   const absl::Time now = clock_->Now();
   if (offer.header.state == OfferState::kReady || offer.header.state == OfferState::kDry) {
     Carry(machine_->OnLocalOffer(now, std::move(offer)));

@@ -13,8 +13,6 @@ namespace {
 
 // How long a wait of the feed may keep the pipeline from seeing what its trainers said.
 constexpr absl::Duration kFeedSlice = absl::Milliseconds(20);
-// Other waits are woken; this only bounds a wait that nobody wakes.
-constexpr absl::Duration kWaitSlice = absl::Seconds(1);
 constexpr int32_t kSamplesAheadMin = 64;
 constexpr uint32_t kTextModality = 1;
 
@@ -49,7 +47,6 @@ void RankPipeline::StartEpoch(Epoch epoch, int64_t iterator) {
 
 void RankPipeline::Progress(int64_t iterator, int64_t taken, bool waiting) {
   mailbox_.Progress(iterator, taken, waiting);
-  deps_.exchange->Wake();
 }
 
 void RankPipeline::Leave(int64_t iterator, int64_t taken) {
@@ -99,7 +96,7 @@ absl::Status RankPipeline::RunIterations() {
     }
     if (view.closed) return CloseSession();
     SayState(view, NotReadyReason::kEpochPending, Stage::kEpochPending);
-    mailbox_.WaitChange(view.version, absl::Now() + kWaitSlice);
+    mailbox_.WaitChange(view.version, absl::Now() + kLookInterval);
   }
 }
 
@@ -202,7 +199,7 @@ absl::Status RankPipeline::AwaitTrainers() {
       return absl::OkStatus();
     }
     SayState(view, NotReadyReason::kEpochPending, Stage::kEpochPending);
-    mailbox_.WaitChange(view.version, absl::Now() + kWaitSlice);
+    mailbox_.WaitChange(view.version, absl::Now() + kLookInterval);
   }
 }
 
@@ -223,7 +220,7 @@ absl::StatusOr<bool> RankPipeline::AwaitAssembler() {
     if (IsLeaving(view)) return false;
     if (view.unassembled_steps < options_.unassembled_steps_max) return true;
     SayState(view, NotReadyReason::kArenaFull, Stage::kGated);
-    mailbox_.WaitChange(view.version, absl::Now() + kWaitSlice);
+    mailbox_.WaitChange(view.version, absl::Now() + kLookInterval);
   }
 }
 
@@ -234,6 +231,7 @@ void RankPipeline::PublishOffer() {
   offer.header.closing_reason = ClosingReason::kNone;
   offer.window = window_.Shapes();
   published_ = offer.header;
+  said_ = offer.header;
   offered_ = window_.size();
   deps_.windows->Offer(options_.rank, round_.next(), window_.TakeAll());
   deps_.exchange->Publish(std::move(offer));

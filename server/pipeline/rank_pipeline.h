@@ -103,9 +103,14 @@ class RankPipeline {
   void Start();
   void Stop();  // closes exchange and output, joins; may be repeated
 
+  // How often the pipeline looks at what its trainers do while it waits for something else: only
+  // what it has to act on wakes it.
+  static constexpr absl::Duration kLookInterval = absl::Milliseconds(100);
+
   // From the trainers. Iterations count up; Leave: the loop was left after `taken` steps; Close:
   // the same for the running iteration, if there is one, and none will follow.
   void StartEpoch(Epoch epoch, int64_t iterator);
+  // The other ranks hear of it with the next round, or about kLookInterval later.
   void Progress(int64_t iterator, int64_t taken, bool waiting);
   void Leave(int64_t iterator, int64_t taken);
   void Close(int64_t taken);
@@ -183,7 +188,7 @@ class RankPipeline {
   Iteration iteration_;
   std::optional<OfferHeader> published_;  // the offer of round_ + 1
   int32_t offered_ = 0;                   // samples in it
-  std::optional<OfferHeader> said_;       // the last SetState
+  std::optional<OfferHeader> said_;       // the last that the exchange was told
   std::vector<int64_t> carried_;          // records that head the next epoch
   bool closing_session_ = false;
   int64_t position_ = 0;  // steps taken of the last iteration, once it is over

@@ -20,7 +20,8 @@ absl::StatusOr<RankPipeline::Agreement> RankPipeline::Agree() {
   while (true) {
     ASSIGN_OR_RETURN(const TrainerMailbox::View view, ReadMailbox());
     SayState(view, NotReadyReason::kPlanning, Stage::kExchanging);
-    absl::StatusOr<GatheredRound> gathered = deps_.exchange->WaitGathered(absl::Now() + kWaitSlice);
+    absl::StatusOr<GatheredRound> gathered =
+        deps_.exchange->WaitGathered(absl::Now() + kLookInterval);
     if (absl::IsDeadlineExceeded(gathered.status())) continue;
     RETURN_IF_ERROR(gathered.status());
 

@@ -19,7 +19,6 @@ void TrainerMailbox::Progress(int64_t iterator, int64_t taken, bool waiting) {
   if (iteration == nullptr || iteration->left) return;
   iteration->taken = taken;
   iteration->waiting = waiting;
-  ChangedLocked();
 }
 
 void TrainerMailbox::Leave(int64_t iterator, int64_t taken) {

@@ -40,6 +40,7 @@ class TrainerMailbox {
   };
 
   void Start(Epoch epoch, int64_t iterator);
+  // No change of the version: nothing is decided by it, and it comes several times in a step.
   void Progress(int64_t iterator, int64_t taken, bool waiting);
   void Leave(int64_t iterator, int64_t taken);
   void Close(int64_t taken);

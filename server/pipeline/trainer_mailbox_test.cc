@@ -48,6 +48,19 @@ TEST_CASE("TrainerMailbox: closing leaves the running iteration; the first failu
   CHECK_THAT(view.failure, HasMessage("first"));
 }
 
+TEST_CASE("TrainerMailbox: progress is there for who looks, and wakes nobody", "[pipeline]") {
+  TrainerMailbox mailbox;
+  mailbox.Start(Epoch(0), 0);
+  const uint64_t version = mailbox.Read().version;
+
+  mailbox.Progress(0, 3, /*waiting=*/true);
+
+  const TrainerMailbox::View view = mailbox.Read();
+  CHECK(view.version == version);
+  CHECK(view.current->taken == 3);
+  CHECK(view.current->waiting);
+}
+
 TEST_CASE("TrainerMailbox: a change ends a wait", "[pipeline]") {
   TrainerMailbox mailbox;
   const uint64_t version = mailbox.Read().version;

@@ -285,7 +285,7 @@ TEST_CASE("AlignmentHub: only the newest state is kept for an aligner that does 
     fixture.exchange->SetState(head);
   }
 
-  const auto state = fixture.codec.DecodeOffer(fixture.Next().offer().record());
+  const auto state = RecordCodec(0).DecodeOffer(fixture.Next().offer().record());
 
   REQUIRE(state.ok());
   CHECK(state->header.position == 999);

@@ -311,7 +311,7 @@ void RankChannel::SendHeadLocked() {
   if (back_is_head_ && !commands_.empty()) commands_.pop_back();
   Offer head;
   head.header = *head_;
-  AddCommandLocked()->mutable_offer()->set_record(codec_.EncodeOffer(head));
+  AddCommandLocked()->mutable_offer()->set_record(head_codec_.EncodeOffer(head));
   back_is_head_ = true;
 }
 

@@ -127,6 +127,7 @@ class RankChannel final : public RoundExchange {
 
   const Options options_;
   const RecordCodec codec_;
+  const RecordCodec head_codec_{/*window_max=*/0};  // of a head by itself
 
   mutable Mutex mutex_;  // guards all below
   CondVar changed_;      // for a pipeline without a line to attend

@@ -52,7 +52,8 @@ def samples_part(flags, folder):
     for name in flags.lengths:
         prefix = os.path.join(folder, name.replace(" ", "_"))
         lengths = lengths_of(name, flags.samples) if flags.quick else lengths_beyond_the_cache(name, flags.samples)
-        source = {"data": prefix + ".idx", "prefix": prefix, "budget": flags.budget, "file_bytes": write_corpus(prefix, lengths)}
+        source = {"data": prefix + ".idx", "prefix": prefix, "budget": flags.budget, "file_bytes": write_corpus(prefix, lengths),
+                  "flags": ["--window", str(flags.window)]}
         for ranks in flags.ranks:
             yield from against_the_best(sides, flags, source, ranks, name)
         os.remove(prefix + ".bin")
@@ -113,6 +114,7 @@ def main():
     parser.add_argument("--samples", type=int, default=20000)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--budget", type=int, default=16384)
+    parser.add_argument("--window", type=int, default=1024, help="odbd's, in part samples")
     flags = parser.parse_args()
     flags.lengths = flags.lengths.split(",")
     if flags.quick:

@@ -2,8 +2,8 @@
 
 usage: bazel run -c opt //tests/bench:loader -- [--quick] [--json FILE] [--part samples|preprocess|payload] [--ranks 1,2,4] [--turns N]
 
-samples: log-normal and bimodal lengths, at least 20 000 samples that were tokenized before (int32), a budget of 16 384 padded
-  tokens; DataLoader with 0, 1, 2, 4 persistent workers and fixed or length-sorted batches, of which the best counts; odbd read
+samples: log-normal and bimodal lengths, 100 000 samples that were tokenized before (int32), a budget of 16 384 padded tokens;
+  DataLoader with 0, 1, 2, 4 persistent workers and fixed or length-sorted batches, of which the best counts; odbd read
   from C++ and from Python.
 preprocess: conversations in JSON Lines, ChatML with label masks, one SentencePiece model; DataLoader's Dataset does the same
   with python3-sentencepiece. All sides must give the same ids and labels. 1 and 2 ranks.
@@ -111,7 +111,7 @@ def main():
     parser.add_argument("--ranks", type=numbers, default=[1, 2, 4])
     parser.add_argument("--workers", type=numbers, default=[0, 1, 2, 4], help="of the DataLoader, per rank")
     parser.add_argument("--lengths", default=",".join(LENGTHS))
-    parser.add_argument("--samples", type=int, default=20000)
+    parser.add_argument("--samples", type=int, default=100000)
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--budget", type=int, default=16384)
     parser.add_argument("--window", type=int, default=1024, help="odbd's, in part samples")

@@ -17,6 +17,7 @@ namespace {
 
 constexpr size_t kSizeBytes = 4;
 constexpr size_t kPieceBytes = 16 << 10;  // of a long message, at a time
+constexpr int kWakeupReads = 16;          // at a time: a peer may write faster than this end reads
 
 std::string EncodeSize(size_t size) {
   std::string bytes;
@@ -129,7 +130,7 @@ void RingChannel::WakePeer() const {
 
 bool RingChannel::TakeWakeups() {
   char bytes[64];
-  while (!peer_gone_) {
+  for (int i = 0; i < kWakeupReads && !peer_gone_; ++i) {
     const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got == static_cast<ssize_t>(sizeof bytes) || (got < 0 && errno == EINTR)) continue;
     peer_gone_ = got == 0 || (got < 0 && errno != EAGAIN);

@@ -65,8 +65,8 @@ class RingChannel {
   // receive.
   bool AboutToWait() { return reader_.AskForBytes(); }
 
-  // Takes what woke this end. False: the peer is gone, for ever; what it had sent can still be
-  // received.
+  // Takes what woke this end, a bounded amount: the socket stays readable if there is more. False:
+  // the peer is gone, for ever; what it had sent can still be received.
   bool TakeWakeups();
   bool peer_gone() const { return peer_gone_; }
 

@@ -1,5 +1,6 @@
 #include "base/os/ring_channel.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -165,6 +166,22 @@ TEST_CASE("RingChannel: what was sent before the end is received, then the end",
   CHECK(Await(pair.second.get()) == "gone");
   // Nobody reads, and nobody is hurt.
   CHECK(pair.second->Send("too late").ok());
+}
+
+TEST_CASE("RingChannel: a peer that floods the socket holds this end for no longer than a turn",
+          "[ring]") {
+  Pair pair;
+  const std::string flood(20000, '!');
+  REQUIRE(send(pair.second->socket(), flood.data(), flood.size(), MSG_DONTWAIT) == 20000);
+  pair.second.reset();
+
+  CHECK(pair.first->TakeWakeups());
+  pollfd polled = {pair.first->socket(), POLLIN, 0};
+  CHECK(poll(&polled, 1, 0) == 1);  // so it is called again
+  int turns = 1;
+  while (pair.first->TakeWakeups() && turns < 1000) ++turns;
+  CHECK(turns > 10);
+  CHECK(pair.first->peer_gone());
 }
 
 TEST_CASE("RingChannel: a peer that is killed is noticed at once, in a wait and after it",

@@ -13,6 +13,7 @@
 #include "base/os/unix_socket.h"
 #include "server/service/testing/fake_session_host.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/wait_until.h"
 
 namespace odb {
 namespace {
@@ -211,8 +212,8 @@ TEST_CASE("RingService: a stream ends although its trainer has left no room for 
   RingFixture f;
   REQUIRE(f.trainer.Attach(f.service.get(), 1).ok());
   f.host.Give(StepUpdate(1, /*samples=*/60000));  // more than the ring holds
-  f.trainer.Say(Returned(1));
-  REQUIRE(f.host.WaitForLog("returned { step_ids: 1 }"));
+  const auto* const ring = reinterpret_cast<const ByteRingHeader*>(f.trainer.memory.data());
+  REQUIRE(WaitUntil([&] { return ring->written == kStepRingBytes; }, Soon()));
   v1::TrainerEvent refused;
   refused.mutable_attach();
   f.trainer.Say(refused);

@@ -39,9 +39,9 @@ void GatherTree::ConnectGroup(Options options, RendezvousStore* store) {
   exchange_ = 0;
   if (group().size() == 1) return;
   SetStage(&members_mesh_);
-  members_mesh_.Connect(
-      {group(), options_.rank, options_.connect_timeout, options_.device, absl::MakeSpan(table_)},
-      store);
+  members_mesh_.Connect({group(), options_.rank, options_.connect_timeout, options_.loop->device(),
+                         absl::MakeSpan(table_)},
+                        store);
 }
 
 bool GatherTree::ConnectLeaders(RendezvousStore* store, absl::Time deadline) {
@@ -50,7 +50,7 @@ bool GatherTree::ConnectLeaders(RendezvousStore* store, absl::Time deadline) {
     for (const auto& group : options_.shape.groups) leaders.push_back(group.front());
     SetStage(&leaders_mesh_);
     leaders_mesh_.Connect({std::move(leaders), options_.rank, options_.connect_timeout,
-                           options_.device, absl::MakeSpan(table_)},
+                           options_.loop->device(), absl::MakeSpan(table_)},
                           store);
   }
   connected_ = true;
@@ -71,6 +71,7 @@ void GatherTree::Destroy() {
   // The leaders' first: a member that sees its leader go must not wait for a table any more.
   leaders_mesh_.Destroy();
   members_mesh_.Destroy();
+  options_.loop.reset();
 }
 
 bool GatherTree::AllGather(absl::string_view record, absl::Time deadline) {
@@ -105,25 +106,41 @@ void GatherTree::PostReceives() {
   }
 }
 
-bool GatherTree::GatherAsLeader(absl::Time deadline) {
-  const auto& groups = options_.shape.groups;
-  const bool flat = options_.shape.flat();
-  const absl::Time gathered = flat ? deadline : ShareOf(deadline, kGatherShare);
-  const absl::Time met = flat ? deadline : ShareOf(deadline, kMeetShare);
-  PostReceives();
-  SetStage(&members_mesh_);
-  if (!members_mesh_.WaitReceived(gathered)) return false;
+void GatherTree::TellLeaders() {
+  const size_t groups = options_.shape.groups.size();
   SetStage(&leaders_mesh_);
-  for (size_t i = 1; i < groups.size(); ++i) {
-    const size_t to = (group_ + i) % groups.size();
+  for (size_t i = 1; i < groups; ++i) {
+    const size_t to = (group_ + i) % groups;
     leaders_mesh_.Send(static_cast<int>(to), Rows(starts_[group_], group().size()));
   }
-  if (!leaders_mesh_.WaitReceived(met)) return false;
-  std::memcpy(table_.data() + places_.size() * row_bytes_, &exchange_, kStampBytes);
+}
+
+void GatherTree::TellMembers() {
   SetStage(&members_mesh_);
   for (size_t k = 1; k < group().size(); ++k) {
     members_mesh_.Send(static_cast<int>(k), WholeTable());
   }
+}
+
+bool GatherTree::GatherAsLeader(absl::Time deadline) {
+  GlooLoop* const loop = options_.loop.get();
+  const bool flat = options_.shape.flat();
+  const absl::Time gathered = flat ? deadline : ShareOf(deadline, kGatherShare);
+  const absl::Time met = flat ? deadline : ShareOf(deadline, kMeetShare);
+  const bool alone = group().size() == 1;  // then its row is all that the leaders wait for
+  const auto begin = [this, alone] {
+    PostReceives();
+    if (alone) TellLeaders();
+  };
+  loop->Run(begin, gathered);
+  SetStage(&members_mesh_);
+  if (!members_mesh_.WaitReceived(gathered)) return false;
+  if (!alone) loop->Run([this] { TellLeaders(); }, met);
+  SetStage(&leaders_mesh_);
+  if (!leaders_mesh_.WaitReceived(met)) return false;
+  std::memcpy(table_.data() + places_.size() * row_bytes_, &exchange_, kStampBytes);
+  if (!alone) loop->Run([this] { TellMembers(); }, deadline);
+  SetStage(&members_mesh_);
   if (!members_mesh_.WaitSent(deadline)) return false;
   SetStage(&leaders_mesh_);
   return leaders_mesh_.WaitSent(deadline);
@@ -131,9 +148,12 @@ bool GatherTree::GatherAsLeader(absl::Time deadline) {
 
 bool GatherTree::GatherAsMember(absl::Time deadline) {
   const auto rank = static_cast<size_t>(options_.rank.value());
-  SetStage(&members_mesh_);
-  members_mesh_.Receive(0, WholeTable());
-  members_mesh_.Send(0, Rows(places_[rank], 1));
+  const auto begin = [this, rank] {
+    SetStage(&members_mesh_);
+    members_mesh_.Receive(0, WholeTable());
+    members_mesh_.Send(0, Rows(places_[rank], 1));
+  };
+  options_.loop->Run(begin, deadline);
   return members_mesh_.WaitReceived(deadline) && members_mesh_.WaitSent(deadline);
 }
 

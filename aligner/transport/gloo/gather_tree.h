@@ -1,7 +1,5 @@
 #pragma once
 
-#include <gloo/transport/device.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "aligner/transport/gloo/gloo_loop.h"
 #include "aligner/transport/gloo/gloo_mesh.h"
 #include "aligner/transport/gloo/rendezvous_store.h"
 #include "aligner/transport/topology.h"
@@ -24,7 +23,8 @@ namespace odb {
 // Deadlines are staggered, so that the rank that is nearest to a silent one gives up first, and
 // names it: a leader waits kGatherShare of the time for its group and kMeetShare for the leaders.
 //
-// Threads: one, but for Abort. Errors: throws what Gloo throws, as GlooMesh.
+// Threads: one, but for Abort; what it sends and receives begins in Gloo's own (gloo_loop.h).
+// Errors: throws what Gloo throws, as GlooMesh.
 class GatherTree {
  public:
   struct Options {
@@ -32,7 +32,7 @@ class GatherTree {
     Rank rank;
     size_t record_bytes_max = 0;
     absl::Duration connect_timeout;
-    std::shared_ptr<gloo::transport::Device> device;
+    std::unique_ptr<GlooLoop> loop;  // until Destroy
   };
 
   static constexpr double kGatherShare = 0.8;
@@ -70,7 +70,11 @@ class GatherTree {
   GlooMesh::Part Rows(size_t first, size_t count) const;
   GlooMesh::Part WholeTable() const;
 
+  // These begin to receive and to send, in Gloo's thread (GlooLoop::Run).
   void PostReceives();
+  void TellLeaders();
+  void TellMembers();
+
   bool GatherAsLeader(absl::Time deadline);
   bool GatherAsMember(absl::Time deadline);
   void SetStage(const GlooMesh* mesh);

@@ -1,7 +1,5 @@
 #include "aligner/transport/gloo/gloo_transport.h"
 
-#include <gloo/transport/tcp/device.h>
-
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "aligner/transport/gloo/gather_tree.h"
+#include "aligner/transport/gloo/gloo_loop.h"
 #include "aligner/transport/gloo/rendezvous_store.h"
 #include "base/hash.h"
 #include "base/os/mutex.h"
@@ -131,14 +130,12 @@ absl::Status GlooTransport::Connect(const MeshSpec& mesh, const MeshShape& shape
   RETURN_IF_ERROR(store.Publish(SizesKey(options_.rank), own));
   RETURN_IF_ERROR(CompareSizes(&store, group, options_.rank, own, deadline, suspect));
 
-  gloo::transport::tcp::attr attributes;
-  attributes.hostname = options_.interface.address;
   GatherTree::Options tree;
   tree.shape = shape;
   tree.rank = options_.rank;
   tree.record_bytes_max = options_.sizes.largest();
   tree.connect_timeout = options_.connect_timeout;
-  tree.device = gloo::transport::tcp::CreateDevice(attributes);
+  ASSIGN_OR_RETURN(tree.loop, GlooLoop::Create(options_.interface.address));
   RendezvousStore group_store = StoreAt(absl::StrCat("of_", group.front().value(), "/"), deadline);
   state_->tree.ConnectGroup(std::move(tree), &group_store);
   if (options_.rank == group.front()) {

@@ -3,9 +3,10 @@
 import ctypes
 import math
 import struct
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Optional, Tuple, Union
 
 from odbd import _library
+from odbd._client import Client
 from odbd._errors import FAILED_PRECONDITION, Error
 from odbd._step import SampleId, Step
 
@@ -71,29 +72,14 @@ def _torch_views() -> _View:
     import torch
 
     dtypes = {number: getattr(torch, names[0]) for number, names in _DTYPES.items()}
-    ndarray, arrays = _numpy_for(torch)
 
     def view(buffer: Any, dtype: int, shape: Tuple[int, ...], offset: int, count: int) -> Any:
         if count == 0:
             return torch.empty(shape, dtype=dtypes[dtype])
-        if dtype in arrays:
-            return torch.from_numpy(ndarray(shape, arrays[dtype], buffer, offset))
         flat = torch.frombuffer(buffer, dtype=dtypes[dtype], count=count, offset=offset)
         return flat.view(shape)
 
     return view
-
-
-def _numpy_for(torch: Any) -> Tuple[Any, Dict[int, Any]]:
-    """NumPy's array and its types, if torch can take them: that way a tensor costs a third."""
-    try:
-        import numpy
-
-        torch.from_numpy(numpy.zeros(1))
-    except (ImportError, RuntimeError):
-        return None, {}
-    same = {number: names for number, names in _DTYPES.items() if names[0] != "bfloat16"}
-    return numpy.ndarray, {number: numpy.dtype(names[1]) for number, names in same.items()}
 
 
 def _numpy_views() -> _View:
@@ -128,7 +114,8 @@ def _plain_copy(view: Any) -> Any:
     return memoryview(bytearray(view.tobytes())).cast(view.format, view.shape)
 
 
-def _choose(kind: str) -> Tuple[_View, Callable[[Any], Any]]:
+def _choose(kind: str) -> Tuple[str, _View, Callable[[Any], Any]]:
+    """Which of the kinds it is, how its views are made, and its copies."""
     if kind not in ("auto", "torch", "numpy", "memoryview"):
         raise ValueError(f"tensors must be auto, torch, numpy or memoryview, got {kind!r}")
     for name, views, copy in (
@@ -136,25 +123,57 @@ def _choose(kind: str) -> Tuple[_View, Callable[[Any], Any]]:
         ("numpy", _numpy_views, _numpy_copy),
     ):
         if kind == name:
-            return views(), copy
+            return name, views(), copy
         if kind == "auto":
             try:
-                return views(), copy
+                return name, views(), copy
             except ImportError:
                 continue
-    return _plain_view, _plain_copy
+    return "memoryview", _plain_view, _plain_copy
+
+
+class _NativeTorch:
+    """The compiled way from a step to torch tensors. Error where this Python cannot load it."""
+
+    def __init__(self, library: ctypes.CDLL):
+        from torch.utils.dlpack import from_dlpack
+
+        from odbd import _native
+
+        functions = (
+            library.odb_client_next,
+            library.odb_step_describe,
+            library.odb_step_sample_ids,
+            library.odb_step_release,
+        )
+        _native.bind(*(ctypes.cast(function, ctypes.c_void_p).value for function in functions))
+        self.from_dlpack = from_dlpack
+        self.take = _native.take
+        self.view = _native.view
+
+
+def _native_torch(library: ctypes.CDLL) -> Optional[_NativeTorch]:
+    try:
+        return _NativeTorch(library)
+    except ImportError:
+        return None  # ctypes does the same, in twice the time
 
 
 class BatchMaker:
     """Makes batches of one session's steps. Used by one thread; the batches are free.
 
-    Without an arena (over TCP) each step has memory of its own.
+    Without an arena (over TCP) each step has memory of its own. `stand_in`: idle steps are given a
+    stand-in.
     """
 
-    def __init__(self, arena: Optional[int], arena_bytes: int, kind: str, copy: bool):
+    def __init__(
+        self, arena: Optional[int], arena_bytes: int, kind: str, copy: bool, stand_in: bool
+    ):
         self._library = _library.load()
-        self._view, self._copy_tensor = _choose(kind)
+        kind, self._view, self._copy_tensor = _choose(kind)
+        self._native = _native_torch(self._library) if kind == "torch" else None
         self._copy = copy
+        self._stand_in = stand_in
         self._names: Dict[bytes, str] = {}
         self._arena = arena
         # One array type for the session: making one per size costs more than the rest of a step.
@@ -162,8 +181,21 @@ class BatchMaker:
         # What the step at hand has, read in one call: a call costs more than what it copies.
         self._make_room(num_tensors=8, num_ids=64)
 
-    def step(self, handle: int, stand_in: bool) -> Step:
+    def take(self, client: Client, timeout_ms: int) -> Union[int, Batch]:
+        """Waits for the next step: its batch, or the library's code."""
+        if self._native is not None:
+            batch = Batch()
+            said = client.call(self._native.take, timeout_ms, batch, self._native.from_dlpack)
+            return said if isinstance(said, int) else self._finish(batch, said, only_read=False)
+        handle = ctypes.c_void_p()
+        code = client.call(self._library.odb_client_next, timeout_ms, ctypes.byref(handle))
+        return code if code != _library.OK else self.make(handle.value)
+
+    def step(self, handle: int) -> Step:
         """Its numbers. Its tensors stand in self._tensors until the next call."""
+        return self._describe(handle)[0]
+
+    def _describe(self, handle: int) -> Tuple[Step, _library.StepInfo]:
         info = _library.StepInfo()
         while True:
             self._library.odb_step_describe(
@@ -181,7 +213,7 @@ class BatchMaker:
                 break
             self._make_room(max(num_tensors, len(self._tensors)), max(num_ids, len(self._ids)))
         ids = ctypes.string_at(self._ids, num_ids * ctypes.sizeof(_library.SampleId))
-        return Step(info, ids, bool(info.idle) and stand_in)
+        return Step(bytes(info), ids, bool(info.idle) and self._stand_in), info
 
     def _make_room(self, num_tensors: int, num_ids: int) -> None:
         self._tensors = (_library.Tensor * num_tensors)()
@@ -191,33 +223,50 @@ class BatchMaker:
     def release(self, handle: int) -> None:
         self._library.odb_step_release(handle)
 
-    def make(self, handle: int, stand_in: bool, only_read: bool = False) -> Batch:
+    def make(self, handle: int, only_read: bool = False) -> Batch:
         """Takes the step over. With copies its memory goes back at once. Never copies for who will only
         read."""
+        if self._native is not None:
+            batch = Batch()
+            said = self._native.view(handle, batch, self._native.from_dlpack)
+            return self._finish(batch, said, only_read)
         memory = _Memory(handle, self._library.odb_step_release)
-        step = self.step(handle, stand_in)
+        step, info = self._describe(handle)
 
         # All tensors of the step are views of this one object, and it holds the memory.
-        if self._arena is None:
-            buffer, start = self._own_memory(step, memory)
+        if self._arena is None or info.step_id == 0:
+            buffer, start = self._own_memory(info.num_tensors, memory)
         else:
             start = self._arena
             buffer = self._arena_type.from_address(start)
             buffer.memory = memory
+        batch = Batch(step=step)
+        self._fill(batch, info.num_tensors, buffer, start)
+        return self._own_copy(batch, bool(info.idle), only_read)
+
+    def _finish(
+        self, batch: Batch, said: Tuple[bytes, bytes, bool, Optional[list]], only_read: bool
+    ) -> Batch:
+        """What the compiled way said of the step whose tensors it put into the batch."""
+        info, ids, idle, bools = said
+        batch.step = Step(info, ids, idle and self._stand_in)
+        if bools is not None:
+            import torch
+
+            for name in bools:
+                batch[name] = batch[name].view(torch.bool)
+        return self._own_copy(batch, idle, only_read)
+
+    def _own_copy(self, batch: Batch, idle: bool, only_read: bool) -> Batch:
         # A stand-in lies where all idle steps have theirs: its owner must not write there.
-        copy = (self._copy or step.idle) and not only_read
-        return self._fill(Batch(step=step), buffer, start, copy)
+        if (self._copy or idle) and not only_read and not batch.step.is_probe:
+            for name in batch:
+                batch[name] = self._copy_tensor(batch[name])
+        return batch
 
-    def make_probe(self, handle: int) -> Batch:
-        """Takes over a step whose tensors lie one behind the other, outside of the arena."""
-        memory = _Memory(handle, self._library.odb_step_release)
-        step = self.step(handle, stand_in=False)
-        buffer, start = self._own_memory(step, memory)
-        return self._fill(Batch(step=step), buffer, start, copy=False)
-
-    def _own_memory(self, step: Step, memory: _Memory) -> Tuple[Any, int]:
+    def _own_memory(self, num_tensors: int, memory: _Memory) -> Tuple[Any, int]:
         """An object over the tensors of a step that lie one behind the other, and where it begins."""
-        tensors = [self._tensors[i] for i in range(step._info.num_tensors)]
+        tensors = [self._tensors[i] for i in range(num_tensors)]
         tensors = [tensor for tensor in tensors if tensor.bytes > 0]
         if not tensors:
             return b"", 0
@@ -227,9 +276,9 @@ class BatchMaker:
         buffer.memory = memory
         return buffer, start
 
-    def _fill(self, batch: Batch, buffer: Any, start: int, copy: bool) -> Batch:
-        """Puts the step's tensors into the batch: views of `buffer`, which lies at `start`, or copies."""
-        used = self._tensor_bytes[: batch.step._info.num_tensors * _TENSOR.size]
+    def _fill(self, batch: Batch, num_tensors: int, buffer: Any, start: int) -> None:
+        """Puts the step's tensors into the batch: views of `buffer`, which lies at `start`."""
+        used = self._tensor_bytes[: num_tensors * _TENSOR.size]
         for name, dtype, ndim, shape_at, data, _ in _TENSOR.iter_unpack(used):
             if dtype not in _DTYPES:
                 raise Error(FAILED_PRECONDITION, f"a tensor has the unknown type {dtype}")
@@ -237,8 +286,7 @@ class BatchMaker:
             count = math.prod(shape)
             offset = data - start if count else 0  # without bytes it may lie nowhere
             view = self._view(buffer, dtype, shape, offset, count)
-            batch[self._name(ctypes.string_at(name))] = self._copy_tensor(view) if copy else view
-        return batch
+            batch[self._name(ctypes.string_at(name))] = view
 
     def _name(self, name: bytes) -> str:
         """The same few again and again."""

@@ -147,6 +147,10 @@ _SIGNATURES = {
             ctypes.c_int32,
         ],
     ),
+    "odb_step_sample_ids": (
+        ctypes.c_int32,
+        [ctypes.c_void_p, ctypes.POINTER(SampleId), ctypes.c_int32],
+    ),
     "odb_step_release": (None, [ctypes.c_void_p]),
     "odb_loss_scale": (
         ctypes.c_int,

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 import weakref
-from typing import Any, Iterator, Optional, Union
+from typing import Any, Callable, Iterator, Optional, Union
 
 from odbd import _library
 from odbd._batch import Batch, BatchMaker
@@ -98,7 +98,6 @@ class DataLoader:
             index = cuda.choose(self._device)
             self._device = type(self._device)("cuda", index)
         self._library = _library.load()
-        self._idle = idle
         self._timeout = timeout
         self._limits = (max_steps or 0, max_samples or 0)
         self._next_epoch = 0
@@ -134,7 +133,9 @@ class DataLoader:
                 self._library.odb_client_session, ctypes.byref(session), ctypes.sizeof(session)
             )
             self._session = session
-            self._maker = BatchMaker(session.arena, session.arena_bytes, tensors, copy)
+            self._maker = BatchMaker(
+                session.arena, session.arena_bytes, tensors, copy, idle == "stand-in"
+            )
             self._loss_weight = session.loss_scale.decode()
             self._socket = session.socket.decode()
             if self.why_not_pinned and not self.pinned:
@@ -187,7 +188,7 @@ class DataLoader:
             code = client.call(self._library.odb_client_probe, index, ctypes.byref(handle))
             if code == _library.END:
                 return
-            batch = self._maker.make_probe(handle.value)
+            batch = self._maker.make(handle.value)
             if self._device is not None:
                 for name in batch:
                     batch[name] = batch[name].to(self._device)
@@ -200,28 +201,24 @@ class DataLoader:
         if self._copies is not None:
             batch = self._next_on_device(client, self._copies)
         else:
-            handle = self._wait_for_step(client)
-            batch = None if handle is None else self._make(handle)
+            batch = self._wait_for_step(client, self._maker.take)
         if batch is not None:
             self._last_step = batch.step
         return batch
 
-    def _make(self, handle: int, only_read: bool = False) -> Batch:
-        return self._maker.make(handle, self._idle == "stand-in", only_read)
-
     def _next_on_device(self, client: Client, copies: DeviceCopies) -> Optional[Batch]:
         copies.give_back()
-        handle = self._wait_for_step(client)
+        handle = self._wait_for_step(client, self._take_handle)
         if handle is None:
             copies.finish()
             return None
         # Its numbers are known when it is taken: what was waited for it is one of them.
-        step = self._maker.step(handle, self._idle == "stand-in")
+        step = self._maker.step(handle.value)
         copy = copies.take_ahead(step)
         if copy is None:
-            copy = copies.start(self._make(handle, only_read=True))
+            copy = copies.start(self._maker.make(handle.value, only_read=True))
         else:
-            self._maker.release(handle)
+            self._maker.release(handle.value)
         batch = copies.give(copy)
         self._copy_ahead(client, copies)
         return batch
@@ -234,11 +231,16 @@ class DataLoader:
         except Error:
             return  # which the next call tells
         if code == _library.OK:
-            copies.start_ahead(self._make(handle.value, only_read=True))
+            copies.start_ahead(self._maker.make(handle.value, only_read=True))
 
-    def _wait_for_step(self, client: Client) -> Optional[int]:
-        """The handle of the next step; None at the end of the iteration."""
+    def _take_handle(self, client: Client, timeout_ms: int) -> Union[int, ctypes.c_void_p]:
+        """Waits for the next step: its handle, or the library's code."""
         handle = ctypes.c_void_p()
+        code = client.call(self._library.odb_client_next, timeout_ms, ctypes.byref(handle))
+        return handle if code == _library.OK else code
+
+    def _wait_for_step(self, client: Client, take: Callable[[Client, int], Any]) -> Any:
+        """What `take` gives for the next step; None at the end of the iteration."""
         started = time.monotonic()
         logged = started
         while True:
@@ -246,10 +248,10 @@ class DataLoader:
             # comes one for the copies.
             copying = self._copies is not None and self._copies.is_pending
             slice_ms = 0 if copying else _SLICE_MS
-            code = client.call(self._library.odb_client_next, slice_ms, ctypes.byref(handle))
-            if code == _library.OK:
-                return handle.value
-            if code == _library.END:
+            taken = take(client, slice_ms)
+            if not isinstance(taken, int):
+                return taken
+            if taken == _library.END:
                 return None
             if copying:
                 self._copies.wait_for_oldest()

@@ -2,7 +2,7 @@
 
 import struct
 from fractions import Fraction
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from odbd import _library
 
@@ -43,12 +43,20 @@ class Step:
     Keeping a step keeps no tensor alive.
     """
 
-    __slots__ = ("_info", "_ids", "_stand_in")
+    __slots__ = ("_bytes", "_parsed", "_ids", "_stand_in")
 
-    def __init__(self, info: _library.StepInfo, ids: bytes, stand_in: bool):
-        self._info = info
+    def __init__(self, info: bytes, ids: bytes, stand_in: bool):
+        """`info`: a _library.StepInfo as bytes. Many steps are never asked for it."""
+        self._bytes = info
+        self._parsed: Optional[_library.StepInfo] = None
         self._ids = ids
         self._stand_in = stand_in
+
+    @property
+    def _info(self) -> _library.StepInfo:
+        if self._parsed is None:
+            self._parsed = _library.StepInfo.from_buffer_copy(self._bytes)
+        return self._parsed
 
     @property
     def loss_scale(self) -> float:

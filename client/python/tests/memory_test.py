@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import sys
 import unittest
 import unittest.mock
 
@@ -140,7 +139,7 @@ class NumpyTest(StepTest):
 
 @unittest.skipUnless(torch, "torch is not installed")
 class TorchTest(StepTest):
-    def check_every_type(self):
+    def test_every_type(self):
         daemon = self.daemon(all_dtypes=True)
         batch = self.first_batch(daemon)
         for name, values in list(VALUES.items()) + [("bfloat16", VALUES["float16"])]:
@@ -152,13 +151,6 @@ class TorchTest(StepTest):
         self.assert_held(daemon)
         del last
         daemon.wait_returned(1)
-
-    def test_every_type(self):
-        self.check_every_type()
-
-    def test_every_type_without_numpy(self):
-        with unittest.mock.patch.dict(sys.modules, numpy=None):
-            self.check_every_type()
 
     def test_torch_and_numpy_see_the_same_bytes(self):
         batch = self.first_batch(self.daemon())
@@ -185,6 +177,77 @@ class TorchTest(StepTest):
         self.assertEqual(weight.grad.tolist(), [0.0, 1.0, 0.0, 1.0])
         del loss
         daemon.wait_returned(1)
+
+    def test_the_compiled_way_is_the_usual_one(self):
+        self.first_batch(self.daemon())
+        self.assertIsNotNone(self.iterator._loader._maker._native)
+
+    def test_a_copy_is_not_the_shared_memory(self):
+        daemon = self.daemon(all_dtypes=True)
+        batch = self.first_batch(daemon, copy=True)
+        daemon.wait_returned(1)
+        self.assertEqual(batch["bool"].tolist(), VALUES["bool"])
+        self.assertEqual(batch["input_ids"][1, 7].item(), 15)
+
+
+class TorchByCtypesTest(TorchTest):
+    """Where the compiled module cannot be loaded."""
+
+    def setUp(self):
+        super().setUp()
+        without = unittest.mock.patch.object(_batch, "_native_torch", lambda library: None)
+        without.start()
+        self.addCleanup(without.stop)
+
+    def test_the_compiled_way_is_the_usual_one(self):
+        self.first_batch(self.daemon())
+        self.assertIsNone(self.iterator._loader._maker._native)
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class NativeTest(StepTest):
+    """The compiled module by itself: what goes wrong loses no step."""
+
+    def native(self):
+        self.first_batch(self.daemon())
+        return self.iterator._loader._maker._native
+
+    def test_a_failing_conversion_gives_the_step_back(self):
+        daemon = self.daemon()
+        loader = odbd.DataLoader(socket=daemon.socket)
+        self.addCleanup(loader.close)
+        iterator = iter(loader)
+
+        def refuse(capsule):
+            raise MemoryError("no room for a tensor")
+
+        loader._maker._native.from_dlpack = refuse
+        with self.assertRaisesRegex(MemoryError, "no room for a tensor"):
+            next(iterator)
+        daemon.wait_returned(1)
+
+    def test_a_capsule_that_nobody_takes_gives_the_step_back(self):
+        daemon = self.daemon()
+        loader = odbd.DataLoader(socket=daemon.socket)
+        self.addCleanup(loader.close)
+        iterator = iter(loader)
+        capsules = []
+        loader._maker._native.from_dlpack = lambda capsule: capsules.append(capsule) or len(capsules)
+        batch = next(iterator)
+        self.assertEqual(sorted(batch.values()), list(range(1, len(batch) + 1)))
+        self.assertEqual(batch.step.local.samples, 2)
+        del batch
+        gc.collect()
+        self.assertNotIn(1, daemon.returned())
+        capsules.clear()
+        daemon.wait_returned(1)
+
+    def test_wrong_arguments_are_errors(self):
+        native = self.native()
+        with self.assertRaises(TypeError):
+            native.take("client", 0, {}, None)
+        with self.assertRaises(TypeError):
+            native.view()
 
 
 if __name__ == "__main__":

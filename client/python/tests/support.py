@@ -20,7 +20,8 @@ os.environ["ODB_CLIENT_LIBRARY"] = LIBRARY
 os.environ["ODB_CLIENT_TRANSPORT"] = TRANSPORT
 for _name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ODB_SOCKET"):
     os.environ.pop(_name, None)
-PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# Where the test was started from, which has the compiled module too; not where a link to this file leads.
+PACKAGE_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(sys.argv[0])))
 sys.path.insert(0, PACKAGE_ROOT)
 
 DEADLINE = 30.0  # of every wait; far more than any should take

@@ -183,9 +183,10 @@ class BatchMaker:
 
     def take(self, client: Client, timeout_ms: int) -> Union[int, Batch]:
         """Waits for the next step: its batch, or the library's code."""
-        if self._native is not None:
-            batch = Batch()
-            said = client.call(self._native.take, timeout_ms, batch, self._native.from_dlpack)
+        native = self._native
+        if native is not None:
+            batch = Batch.__new__(Batch)  # its step follows
+            said = client.call(native.take, timeout_ms, batch, native.from_dlpack)
             return said if isinstance(said, int) else self._finish(batch, said, only_read=False)
         handle = ctypes.c_void_p()
         code = client.call(self._library.odb_client_next, timeout_ms, ctypes.byref(handle))
@@ -227,7 +228,7 @@ class BatchMaker:
         """Takes the step over. With copies its memory goes back at once. Never copies for who will only
         read."""
         if self._native is not None:
-            batch = Batch()
+            batch = Batch.__new__(Batch)
             said = self._native.view(handle, batch, self._native.from_dlpack)
             return self._finish(batch, said, only_read)
         memory = _Memory(handle, self._library.odb_step_release)
@@ -255,7 +256,7 @@ class BatchMaker:
 
             for name in bools:
                 batch[name] = batch[name].view(torch.bool)
-        return self._own_copy(batch, idle, only_read)
+        return self._own_copy(batch, idle, only_read) if self._copy or idle else batch
 
     def _own_copy(self, batch: Batch, idle: bool, only_read: bool) -> Batch:
         # A stand-in lies where all idle steps have theirs: its owner must not write there.

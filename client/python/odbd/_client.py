@@ -41,12 +41,13 @@ class Client:
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function of the library says for this client; Error if that is a code of one."""
-        self._check_usable()  # before the lock: in a forked child nobody might ever give it up
+        if self._closed or self._getpid() != self._pid:
+            self._check_usable()  # before the lock: in a forked child nobody might ever give it up
         with self._lock:
             if self._closed:
                 self._check_usable()
             result = function(self._handle, *arguments)
-            if isinstance(result, int):
+            if isinstance(result, int) and result < 0:
                 self.check(result)
             return result
 

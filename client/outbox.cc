@@ -62,7 +62,7 @@ std::optional<Outbox::Entry> Outbox::TryTake() {
 std::optional<Outbox::Entry> Outbox::TakeLocked(absl::Time now) {
   const bool due =
       returned_.size() >= returned_batch_ || now >= returned_due_ || !events_.empty() || closed_;
-  if (!returned_.empty() && due) return Entry{TakeReturnedLocked(), Haste::kNow};
+  if (!returned_.empty() && due) return Entry{TakeReturnedLocked(), Haste::kIfFewAhead};
   if (events_.empty()) return std::nullopt;
   Entry entry = std::move(events_.front());
   events_.pop_front();

@@ -27,9 +27,9 @@ class EventSink {
   virtual void OnNews(Outbox* outbox) = 0;
 };
 
-// Whether the daemon is woken for an event, or finds it when it looks the next time (a sink's
-// matter: a stream sends at once).
-enum class Haste { kNow, kWhenItLooks };
+// Whether the daemon is woken for an event, finds it when it looks the next time, or is woken if
+// the trainer has few steps ahead of it (a sink's matter: a stream sends at once).
+enum class Haste { kNow, kWhenItLooks, kIfFewAhead };
 
 // What the trainer still has to tell the daemon, in order, until it is taken: by the thread that
 // waits in Take(), or through a sink, at once and by the thread that brings it.

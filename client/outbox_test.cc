@@ -52,7 +52,7 @@ TEST_CASE("Outbox: a sink gets each event at once, in order, with its haste", "[
   REQUIRE(outbox.Push(ProgressEvent(1), Haste::kWhenItLooks).ok());
   REQUIRE(sink->taken.size() == 2);
   CHECK(Ids(sink->taken[0].event) == std::vector<int64_t>{5});
-  CHECK(sink->taken[0].haste == Haste::kNow);
+  CHECK(sink->taken[0].haste == Haste::kIfFewAhead);
   CHECK(sink->taken[1].event.progress().taken() == 1);
   CHECK(sink->taken[1].haste == Haste::kWhenItLooks);
 

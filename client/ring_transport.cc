@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/os/mutex.h"
 #include "base/os/unix_socket.h"
 #include "base/status_macros.h"
 #include "client/handover_client.h"
+#include "client/ring_sink.h"
 
 namespace odb {
 namespace {
@@ -20,41 +20,12 @@ constexpr absl::Duration kRetryPause = absl::Milliseconds(50);
 constexpr absl::Duration kAttemptTimeout = absl::Seconds(1);
 // The daemon's word is believed as to size: room is only made for what arrives.
 constexpr size_t kUpdateBytesMax = size_t{1} << 30;
+// So many steps in the ring are plenty: the daemon need not be woken for the memory of another one.
+// It makes the next ones several at a time then; one that looks twenty times a second is early
+// enough for trainers that take longer over their steps.
+constexpr size_t kPlentySteps = 3;
 
 }  // namespace
-
-// Writes the outbox into the ring. Threads: thread-safe. What there is no room for stays in the
-// outbox; a ring that holds what cannot be is shut down, which the reading side notices.
-class RingSink final : public EventSink {
- public:
-  void OnNews(Outbox* outbox) override { Flush(outbox); }
-
-  // True: all was written.
-  bool Flush(Outbox* outbox) {
-    MutexLock lock(&mutex_);
-    if (channel_ == nullptr) return false;
-    while (true) {
-      const auto room = channel_->Flush();
-      if (!room.ok()) channel_->Shutdown();
-      if (!room.ok() || !*room) return false;
-      const auto entry = outbox->TryTake();
-      if (!entry.has_value()) return true;
-      const auto haste =
-          entry->haste == Haste::kNow ? RingChannel::Haste::kNow : RingChannel::Haste::kWhenItLooks;
-      // The next Flush repeats an error.
-      channel_->Send(entry->event.SerializeAsString(), haste).IgnoreError();
-    }
-  }
-
-  void Use(std::shared_ptr<RingChannel> channel) {
-    MutexLock lock(&mutex_);
-    channel_ = std::move(channel);
-  }
-
- private:
-  Mutex mutex_;  // guards all below
-  std::shared_ptr<RingChannel> channel_ ABSL_GUARDED_BY(mutex_);
-};
 
 RingTransport::RingTransport(const ClientOptions& options, const v1::OpenSessionReply& session,
                              Inbox* inbox, Outbox* outbox)
@@ -112,6 +83,7 @@ bool RingTransport::TakeOne() {
     return false;
   }
   attach_deadline_ = absl::InfiniteFuture();
+  sink_->SetPlentyAhead(channel_->BytesAhead() >= kPlentySteps * (*message)->size());
   intake_.Receive(std::move(update));
   return true;
 }
@@ -152,6 +124,7 @@ void RingTransport::AttachAgain(absl::Time deadline) {
 }
 
 void RingTransport::Detach() {
+  sink_->SetPlentyAhead(false);
   sink_->Use(nullptr);
   outbox_->Interrupt();
   channel_->Shutdown();

@@ -90,6 +90,10 @@ absl::StatusOr<size_t> ByteRingReader::Read(size_t size, char* out) {
 
 bool ByteRingReader::HasBytes() const { return header_->written.load(kInOneOrder) != read_; }
 
+size_t ByteRingReader::BytesAhead() const {
+  return std::min(capacity_, static_cast<size_t>(header_->written.load(kInOneOrder) - read_));
+}
+
 bool ByteRingReader::TakeWriterWaits() {
   return written_ - read_ <= capacity_ / 2 && TakeFlag(&header_->writer_waits);
 }

@@ -73,6 +73,9 @@ class ByteRingReader {
   // Whether Read would give something (or an error).
   bool HasBytes() const;
 
+  // About how many bytes there are to read, if the writer is to be believed: at most the capacity.
+  size_t BytesAhead() const;
+
   // Whether the writer sleeps and is to be woken, now that half of the ring is free.
   bool TakeWriterWaits();
 

@@ -61,6 +61,9 @@ class RingChannel {
   // ResourceExhausted for a message longer than the limit; every later call repeats it.
   absl::StatusOr<std::optional<std::string>> Receive();
 
+  // About how many bytes of messages there are to receive.
+  size_t BytesAhead() const { return reader_.BytesAhead(); }
+
   // Says that this end is about to wait for its socket. False: do not wait, there is something to
   // receive.
   bool AboutToWait() { return reader_.AskForBytes(); }

@@ -131,8 +131,10 @@ TEST_CASE("RingChannel: a message without haste wakes nobody, unless the ring is
   };
   REQUIRE(pair.second->AboutToWait());
 
+  CHECK(pair.second->BytesAhead() == 0);
   REQUIRE(pair.first->Send("later", RingChannel::Haste::kWhenItLooks).value());
   CHECK(!woken());
+  CHECK(pair.second->BytesAhead() == 4 + 5);
   SECTION("the next one does") {
     REQUIRE(pair.first->Send("now").value());
     CHECK(woken());

@@ -1,6 +1,6 @@
 """How fast steps reach a trainer: odbd against PyTorch's DataLoader, in turns, over the same file.
 
-usage: bazel run -c opt //tests/bench:loader -- [--quick] [--json FILE] [--part samples|preprocess|payload] [--ranks 1,2,4] [--turns N]
+usage: bazel run -c opt //tests/bench:loader -- [--quick] [--json FILE] [--part samples|preprocess|payload|memory] [--ranks 1,2,4] [--turns N]
 
 samples: log-normal and bimodal lengths, 100 000 samples that were tokenized before (int32), a budget of 16 384 padded tokens;
   DataLoader with 0, 1, 2, 4 persistent workers and fixed or length-sorted batches, of which the best counts; odbd read
@@ -8,6 +8,7 @@ samples: log-normal and bimodal lengths, 100 000 samples that were tokenized bef
 preprocess: conversations in JSON Lines, ChatML with label masks, one SentencePiece model; DataLoader's Dataset does the same
   with python3-sentencepiece. All sides must give the same ids and labels. 1 and 2 ranks.
 payload: steps of 64 MB, as a share of memcpy.
+memory: peak memory beside DataLoader's with as many bytes prefetched.
 All give int64 input_ids, labels and attention_mask; the consumer reads every cache line. An epoch warms up, the next one is
 measured. All processes of all sides share the same processors.
 """
@@ -25,7 +26,7 @@ import numpy
 
 sys.path.insert(0, os.path.join(os.getcwd(), "tests", "bench"))
 from loader_data import LENGTHS, LONGEST, last_level_cache_bytes, lengths_beyond_the_cache, lengths_of, write_conversations, write_corpus  # noqa: E402
-from loader_run import take_turns  # noqa: E402
+from loader_run import PREFETCH_STEPS, take_turns  # noqa: E402
 
 ODBD = [("odbd C++", 0), ("odbd Python", 0)]
 
@@ -81,16 +82,45 @@ def payload_part(flags, folder):
             yield dict(result, lengths="64 MB steps", ranks=ranks, side=name_of(side), file_bytes=file_bytes)
 
 
+def memory_part(flags, folder):
+    """Peak memory with as many bytes prefetched: DataLoader's workers as many batches as odbd holds of steps, and of samples on their
+    way into steps. Few samples: Python's lists of them are not what is asked about."""
+    for name in flags.lengths:
+        prefix = os.path.join(folder, name.replace(" ", "_"))
+        source = {"data": prefix + ".idx", "prefix": prefix, "budget": flags.budget, "file_bytes": write_corpus(prefix, lengths_of(name, 20000)),
+                  "warm_up": 4, "read_ahead": True}
+        for ranks in flags.ranks:
+            found = {}
+            for kind, window in (("odbd C++", 256), ("odbd Python", 256), ("odbd Python", 1024)):
+                side = "%s, window %d" % (kind, window)
+                found[side] = take_turns([(kind, 0)], flags.turns, dict(source, flags=["--window", str(window)]), ranks)[(kind, 0)]
+                # Per rank: the steps that are ready, and what is on its way.
+                step = found[side]["bytes_per_s"] * found[side]["seconds"] / found[side]["steps"]
+                found[side]["prefetched_bytes"] = PREFETCH_STEPS * step + found[side]["read_ahead_bytes"] / ranks
+            held = found["odbd Python, window 256"]["prefetched_bytes"]
+            for workers in (count for count in flags.workers if count > 0):
+                for batches in (PREFETCH_STEPS, None):
+                    batch = flags.budget * 3 * 8
+                    prefetch = batches or -(-int(held) // (batch * workers)) * workers
+                    side = "sorted, %d workers, %d batches" % (workers, prefetch)
+                    found[side] = take_turns([("sorted", workers)], flags.turns, dict(source, prefetch=prefetch), ranks)[("sorted", workers)]
+                    found[side]["prefetched_bytes"] = prefetch * batch
+            for side, result in found.items():
+                yield dict(result, lengths=name, ranks=ranks, side=side, file_bytes=source["file_bytes"])
+        os.remove(prefix + ".bin")
+
+
 def show(row):
     print("%-16s ranks %d  %-18s %9.0f samples/s  %s  %5.2f of memcpy  real %5.1f %%  CPU %6.3f s/Mtoken (loader's thread %6.1f us/step)"
           "  wait p50 %7.0f p99 %7.0f us  first %5.2f s  %5.0f MB  (memcpy %4.1f GB/s)"
           % (row["lengths"], row["ranks"], row["side"], row["samples_per_s"],
              "x %5.2f of the best" % row["of_best"] if "of_best" in row else " " * 18, row["of_memcpy"], 100 * row["real_share"],
              row["cpu_s_per_mtoken"], row["loader_cpu_us_per_step"], row["wait_p50_us"], row["wait_p99_us"], row["first_batch_s"],
-             row["peak_pss_without_files_bytes"] / 1e6, row["memcpy_bytes_per_s"] / 1e9), flush=True)
+             row["peak_pss_without_files_bytes"] / 1e6, row["memcpy_bytes_per_s"] / 1e9)
+          + ("  prefetched %.1f MB per rank" % (row["prefetched_bytes"] / 1e6) if "prefetched_bytes" in row else ""), flush=True)
 
 
-PARTS = {"samples": samples_part, "preprocess": preprocess_part, "payload": payload_part}
+PARTS = {"samples": samples_part, "preprocess": preprocess_part, "payload": payload_part, "memory": memory_part}
 
 
 def processor():

@@ -71,6 +71,7 @@ class Run:
         self.folder = tempfile.mkdtemp(prefix="odbbench")
         self.processes = []
         self.peak = (0, 0)
+        self.read_ahead = 0
 
     def environment(self, rank):
         env = {k: v for k, v in os.environ.items() if not k.startswith(("ODB_", "TORCHELASTIC_"))}
@@ -100,7 +101,7 @@ class Run:
             command = [os.path.join(ROOT, "tests/bench/loader_consumer"), str(self.epochs)]
         else:
             kind = "odbd" if self.side == "odbd Python" else self.side
-            options = dict(self.source, kind=kind, epochs=self.epochs, workers=self.workers, prefetch=PREFETCH_STEPS)
+            options = dict(dict(prefetch=PREFETCH_STEPS), **self.source, kind=kind, epochs=self.epochs, workers=self.workers)
             command = [PYTHON, os.path.join(ROOT, "tests/bench/loader_trainer.py"), json.dumps(options)]
         return self.start(*command, stdout=subprocess.PIPE, env=self.environment(rank), text=True)
 
@@ -108,9 +109,19 @@ class Run:
         now = proportional_bytes(tree({p.pid for p in self.processes}))
         self.peak = tuple(max(pair) for pair in zip(self.peak, now))
 
+    def look_at_read_ahead(self):
+        """Bytes of samples that odbd has preprocessed and put into no step yet."""
+        said = subprocess.run([os.path.join(ROOT, "client/odbctl/odbctl"), "--socket", os.path.join(self.folder, "odbd.sock"), "status", "-w", "json"],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+        if said.returncode == 0:
+            memory = json.loads(said.stdout).get("memory", {})
+            self.read_ahead = max(self.read_ahead, int(memory.get("windows", 0)) + int(memory.get("pool", 0)))
+
     def watch_memory(self, over):
         while not over.wait(0.3):
             self.look_at_memory()
+            if self.side.startswith("odbd") and self.source.get("read_ahead"):
+                self.look_at_read_ahead()
 
     def cpu_now(self):
         return tree({p.pid for p in self.processes})
@@ -144,7 +155,7 @@ class Run:
         cpu = sum(value - before.get(pid, 0) for pid, value in after.items())
         result = summary(said, cpu)
         result.update(peak_pss_bytes=self.peak[0], peak_pss_without_files_bytes=self.peak[1],
-                      first_batch_s=max(one["first"] for one in said) - began)
+                      first_batch_s=max(one["first"] for one in said) - began, read_ahead_bytes=self.read_ahead)
         return result
 
     def kill(self):

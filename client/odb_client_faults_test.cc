@@ -129,6 +129,16 @@ TEST_CASE("Client: a tensor outside the arena is a fault that ends the session's
   CHECK(f.client->Close().ok());
 }
 
+TEST_CASE("Client: a step that names samples without their sources is refused", "[client]") {
+  v1::Step message;
+  message.set_index(4);
+  message.add_sample_keys(17);
+  message.add_sample_keys(18);
+  message.add_sample_sources(0);
+  const auto step = ClientStep::Create(message, StepMemory(), nullptr, /*with_tensors=*/true);
+  CHECK_THAT(step.status(), HasMessage("step 4 names 2 samples of 1 sources"));
+}
+
 TEST_CASE("Client: a ring that holds no step is a fault that ends the session's use", "[client]") {
   FakeScript script;
   script.noise_at = 1;

@@ -78,10 +78,10 @@ TEST_CASE("Client: steps that fill the ring wait for the trainer and are all the
 }
 
 TEST_CASE("Client: a step whose message is larger than the ring arrives in pieces", "[client]") {
-  // 4 000 samples are named in about 24 000 bytes.
-  ClientFixture f(FakeScript{/*steps=*/3, /*samples=*/4000, /*length=*/1});
+  // 8 000 samples are named in about 28 000 bytes.
+  ClientFixture f(FakeScript{/*steps=*/3, /*samples=*/8000, /*length=*/1});
   REQUIRE(f.client->StartEpoch(0).ok());
-  for (int64_t i = 0; i < 3; ++i) CHECK(f.Next()->message().samples_size() == 4000);
+  for (int64_t i = 0; i < 3; ++i) CHECK(f.Next()->message().sample_keys_size() == 8000);
   CHECK(f.Next() == nullptr);
 }
 

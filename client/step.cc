@@ -62,6 +62,11 @@ ClientStep::~ClientStep() {
 
 absl::StatusOr<StepHandle> ClientStep::Create(v1::Step message, StepMemory memory,
                                               std::shared_ptr<Outbox> outbox, bool with_tensors) {
+  if (message.sample_sources_size() != message.sample_keys_size()) {
+    return absl::InternalError(absl::StrCat("step ", message.index(), " names ",
+                                            message.sample_keys_size(), " samples of ",
+                                            message.sample_sources_size(), " sources"));
+  }
   if (!with_tensors) message.clear_tensors();
   for (const v1::Tensor& tensor : message.tensors()) {
     RETURN_IF_ERROR(CheckTensor(tensor, memory.bytes));

@@ -42,7 +42,7 @@ class ClientStep {
   // Takes over a step that was received. With `with_tensors` false it has no tensors. Without an
   // outbox nobody is told when it dies.
   // Errors: Internal if a tensor does not lie inside the memory, aligned, with as many bytes as its
-  // type and shape say; the step is then not returned.
+  // type and shape say, or if not every sample has a source; the step is then not returned.
   static absl::StatusOr<std::shared_ptr<const ClientStep>> Create(v1::Step message,
                                                                   StepMemory memory,
                                                                   std::shared_ptr<Outbox> outbox,

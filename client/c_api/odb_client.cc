@@ -72,7 +72,7 @@ odb_step_info ToInfo(const odb::ClientStep& handle) {
   info.round = step.round();
   info.idle = step.idle() ? 1 : 0;
   info.num_tensors = step.tensors_size();
-  info.num_samples = step.samples_size();
+  info.num_samples = step.sample_keys_size();
   info.window_steps = step.window_steps();
   info.window_index = step.window_index();
   info.modality_mask = step.modality_mask();
@@ -253,10 +253,10 @@ int odb_step_get_tensor(const odb_step* step, int32_t i, odb_tensor* tensor, siz
 
 int32_t odb_step_sample_ids(const odb_step* step, odb_sample_id* ids, int32_t capacity) {
   const odb::v1::Step& message = step->handle->message();
-  for (int32_t i = 0; i < std::min(capacity, message.samples_size()); ++i) {
-    ids[i] = odb_sample_id{message.samples(i).key(), message.samples(i).source(), 0};
+  for (int32_t i = 0; i < std::min(capacity, message.sample_keys_size()); ++i) {
+    ids[i] = odb_sample_id{message.sample_keys(i), message.sample_sources(i), 0};
   }
-  return message.samples_size();
+  return message.sample_keys_size();
 }
 
 int odb_step_describe(const odb_step* step, odb_step_info* info, size_t info_size,

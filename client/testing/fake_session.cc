@@ -202,9 +202,8 @@ v1::Step FakeSession::MakeStepLocked(bool idle) {
     FillTensors(&step, AlignUp(kStandInBytes + slot_bytes() * slot), script_.samples,
                 script_.length, (epoch_ * 100 + index_) * 1000);
     for (int64_t i = 0; i < script_.samples; ++i) {
-      v1::SampleRef* sample = step.add_samples();
-      sample->set_source(1);
-      sample->set_key(index_ * script_.samples + i);
+      step.add_sample_sources(1);
+      step.add_sample_keys(index_ * script_.samples + i);
     }
   }
   if (index_ == script_.bad_at) step.mutable_tensors(0)->set_offset(uint64_t{1} << 40);

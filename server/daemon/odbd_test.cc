@@ -214,7 +214,7 @@ std::map<int64_t, int> TakeEpoch(Trainer* trainer, int64_t epoch, int64_t iterat
     }
     REQUIRE(update->has_step());
     const v1::Step& step = update->step();
-    for (const v1::SampleRef& sample : step.samples()) ++taken[sample.key()];
+    for (const int64_t key : step.sample_keys()) ++taken[key];
     for (const v1::Tensor& tensor : step.tensors()) {
       REQUIRE(tensor.offset() + tensor.bytes() <= trainer->session().arena_bytes());
     }

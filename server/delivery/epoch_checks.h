@@ -23,7 +23,9 @@ inline void CheckAllOk(const std::vector<absl::Status>& results) {
 inline void AddIds(const std::vector<v1::Step>& steps, int64_t iterator, Ids* ids) {
   for (const v1::Step& step : steps) {
     if (step.iterator() != iterator) continue;
-    for (const v1::SampleRef& sample : step.samples()) ++(*ids)[{sample.source(), sample.key()}];
+    for (int i = 0; i < step.sample_keys_size(); ++i) {
+      ++(*ids)[{step.sample_sources(i), step.sample_keys(i)}];
+    }
   }
 }
 

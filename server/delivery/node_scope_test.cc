@@ -31,7 +31,7 @@ Policy AnyPolicy() { return GENERATE(Policy::kPaper, Policy::kBalanced); }
 int64_t NumRead(RankWorld* world, int32_t rank, int32_t reader) {
   int64_t num = 0;
   for (const v1::Step& step : world->trainer(rank)->steps) {
-    for (const v1::SampleRef& sample : step.samples()) num += sample.source() == reader ? 1 : 0;
+    for (const int32_t source : step.sample_sources()) num += source == reader ? 1 : 0;
   }
   return num;
 }

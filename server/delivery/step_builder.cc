@@ -70,10 +70,11 @@ std::vector<v1::Step> StepBuilder::Build(absl::Span<const PlannedStep> window) c
     message.set_index(step.index);
     message.set_round(step.round.value());
     message.set_idle(step.samples.empty());
+    message.mutable_sample_keys()->Reserve(static_cast<int>(step.samples.size()));
+    message.mutable_sample_sources()->Reserve(static_cast<int>(step.samples.size()));
     for (const WindowSample& sample : step.samples) {
-      v1::SampleRef* const ref = message.add_samples();
-      ref->set_source(sample.sample.id.source);
-      ref->set_key(sample.sample.id.key);
+      message.add_sample_keys(sample.sample.id.key);
+      message.add_sample_sources(sample.sample.id.source);
     }
     *message.mutable_local() = LocalCounts(step, ShapeOf(step));
     *message.mutable_global() = GlobalCounts(step.totals);

@@ -23,7 +23,7 @@ absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
 v1::TrainerUpdate StepUpdate(int64_t id, size_t samples = 0) {
   v1::TrainerUpdate update;
   update.mutable_step()->set_step_id(id);
-  for (size_t i = 0; i < samples; ++i) update.mutable_step()->add_samples()->set_key(1);
+  for (size_t i = 0; i < samples; ++i) update.mutable_step()->add_sample_keys(1);
   return update;
 }
 
@@ -118,13 +118,13 @@ TEST_CASE("RingService: a trainer that does not read holds its updates up and lo
   RingFixture f;
   REQUIRE(f.trainer.Attach(f.service.get(), 1).ok());
   // About 80 000 bytes each, where a ring holds 131 072.
-  for (int i = 1; i <= 8; ++i) f.host.Give(StepUpdate(i, /*samples=*/20000));
+  for (int i = 1; i <= 8; ++i) f.host.Give(StepUpdate(i, /*samples=*/80000));
 
   for (int i = 1; i <= 8; ++i) {
     const auto update = f.trainer.Next();
     REQUIRE(update.has_value());
     CHECK(update->step().step_id() == i);
-    CHECK(update->step().samples_size() == 20000);
+    CHECK(update->step().sample_keys_size() == 80000);
   }
 }
 
@@ -211,7 +211,7 @@ TEST_CASE("RingService: a stream ends although its trainer has left no room for 
           "[ring_service]") {
   RingFixture f;
   REQUIRE(f.trainer.Attach(f.service.get(), 1).ok());
-  f.host.Give(StepUpdate(1, /*samples=*/60000));  // more than the ring holds
+  f.host.Give(StepUpdate(1, /*samples=*/240000));  // more than the ring holds
   const auto* const ring = reinterpret_cast<const ByteRingHeader*>(f.trainer.memory.data());
   REQUIRE(WaitUntil([&] { return ring->written == kStepRingBytes; }, Soon()));
   v1::TrainerEvent refused;

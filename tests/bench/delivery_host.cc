@@ -28,7 +28,10 @@ v1::Step SmallStep() {
     tensor->set_offset(64);
     tensor->set_bytes(2 * 8 * 8);
   }
-  for (int64_t key = 0; key < 2; ++key) step.add_samples()->set_key(key);
+  for (int64_t key = 0; key < 2; ++key) {
+    step.add_sample_keys(key);
+    step.add_sample_sources(0);
+  }
   for (v1::Counts* const counts : {step.mutable_local(), step.mutable_global()}) {
     counts->set_samples(2);
     counts->set_tokens(16);

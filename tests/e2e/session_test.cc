@@ -54,7 +54,9 @@ void Record(const ClientStep& step, Seen* seen) {
     content = Hash64(absl::string_view(tensor.data, tensor.bytes), content);
   }
   seen->content.push_back(content);
-  for (const v1::SampleRef& id : message.samples()) seen->ids.insert({id.source(), id.key()});
+  for (int i = 0; i < message.sample_keys_size(); ++i) {
+    seen->ids.insert({message.sample_sources(i), message.sample_keys(i)});
+  }
 }
 
 struct Conduct {

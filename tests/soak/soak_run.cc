@@ -105,7 +105,7 @@ struct Trainer {
         }
       }
       ++counts.steps;
-      counts.samples += step->message().samples_size();
+      counts.samples += step->message().sample_keys_size();
       counts.idle += step->idle() ? 1 : 0;
       taken->store(counts.steps);
       leaker->OnStep();

@@ -3,7 +3,7 @@
 usage: loader_trainer.py '{"kind": "odbd" | "fixed" | "sorted", "epochs": 2, ...}'
 
 The last epoch is measured. Prints `begin` when that begins, and one line of JSON when it is over, as loader_consumer.cc does.
-With "checked", the epoch before adds up a checksum of the ids and labels of all its samples.
+With "think_s" it sleeps so many seconds over each step. With "checked", the epoch before adds up a checksum of the ids and labels of all its samples.
 """
 
 import json
@@ -177,7 +177,7 @@ def checksum_of(batch):
     return total
 
 
-def measure(iterator, tokens_of, checked):
+def measure(iterator, tokens_of, checked, think_s):
     said = {"begin": time.monotonic(), "loader_cpu": 0.0, "samples": 0, "tokens": 0, "padded": 0, "bytes": 0, "idle": 0, "checksum": 0,
             "waits": []}
     batch = None
@@ -201,6 +201,8 @@ def measure(iterator, tokens_of, checked):
         said["tokens"] += tokens_of(batch)
         if checked:
             said["checksum"] += checksum_of(batch)
+        if think_s:
+            time.sleep(think_s)
     said["end"] = time.monotonic()
     return said
 
@@ -214,7 +216,8 @@ def main():
         last = number + 1 == options["epochs"]
         if last:
             print("begin", flush=True)
-        said = measure(iterator, tokens_of, checked=options.get("checked", False) and not last)
+        said = measure(iterator, tokens_of, checked=options.get("checked", False) and not last,
+                       think_s=options.get("think_s", 0))
         first = first or said["first"]
         checksum += said["checksum"]
         if last:

@@ -107,9 +107,12 @@ TEST_CASE("GlooTransport: Interrupt ends a blocked exchange and a blocked Open",
     absl::Status status = transport->Open({Generation(1), {}}, Deadline()).status;
     if (!status.ok()) return status;
     if (rank == 1) {
+      store.Set("opened", "", Deadline()).IgnoreError();
       store.Get({"done"}, Deadline()).status().IgnoreError();
       return status;
     }
+    // Else what is interrupted here could be the other rank's Open.
+    store.Get({"opened"}, Deadline()).status().IgnoreError();
     std::thread interrupter([&] { transport->Interrupt(Generation(1)); });
     status = transport->Exchange(ExchangeKind::kConfirm, Record(0, 0, kSizes.confirm), Deadline())
                  .status;

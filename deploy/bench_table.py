@@ -37,17 +37,32 @@ def delivery_rows(found):
     for transport in found["transports"]:
         medians = ", ".join("%s %.1f us" % (key[:-3], value) for key, value in transport.items()
                             if key.endswith("_us") and not key.endswith(("_p90_us", "_p99_us", "_cpu_us")))
-        yield "small step by " + transport["transport"], medians, "< 30 us" if "ring" in transport["transport"] else ""
+        where = {1: "on one CPU", 2: "between two CPUs"}.get(transport["cpus"], "%s CPUs" % transport["cpus"])
+        yield "small step by %s, %s" % (transport["transport"], where), medians, "< 30 us" if "ring" in transport["transport"] else ""
+
+
+def memory_rows(rows):
+    """odbd's peak beside the least of a DataLoader that has as many bytes prefetched."""
+    for row in rows:
+        others = [other["peak_pss_without_files_bytes"] for other in rows if not other["side"].startswith("odbd")
+                  and (other["lengths"], other["ranks"]) == (row["lengths"], row["ranks"])
+                  and other["prefetched_bytes"] >= row["prefetched_bytes"]]
+        if row["side"].startswith("odbd") and others:
+            yield ("%s, %d ranks, %s: peak memory" % (row["lengths"], row["ranks"], row["side"]),
+                   "%.0f MB" % (row["peak_pss_without_files_bytes"] / 1e6), "<= %.0f MB" % (min(others) / 1e6))
 
 
 def loader_rows(found):
+    yield from memory_rows([row for row in found["results"] if "prefetched_bytes" in row])
     for row in found["results"]:
-        if not row["side"].startswith("odbd"):
+        if not row["side"].startswith("odbd") or "prefetched_bytes" in row:
             continue
         name = "%s, %d rank%s, %s: " % (row["lengths"], row["ranks"], "" if row["ranks"] == 1 else "s", row["side"])
         if "of_best" in row:
             yield name + "samples/s", "x %.2f of DataLoader's best" % row["of_best"], ">= 2" if row["lengths"] == "conversations" else ">= 1"
             yield name + "loader's CPU per step", "x %.2f of DataLoader's best" % row["loader_cpu_of_best"], "<= 0.10"
+        if row["lengths"] == "conversations":
+            continue
         yield name + "bytes", "%.2f of memcpy" % row["of_memcpy"], ">= 0.5" if row["lengths"].startswith("64 MB") else ">= 0.3"
 
 

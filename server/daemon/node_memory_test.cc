@@ -157,7 +157,7 @@ TEST_CASE("NodeMemory: the pool reads ahead only within what jobs leave", "[daem
   for (int64_t i = 0; i < 50; ++i) options.records.push_back(i);
   const auto feed = pool.OpenFeed(options);
 
-  std::vector<SampleResult> taken;
+  std::vector<FeedResult> taken;
   for (int64_t i = 0; i < 20; ++i) {
     REQUIRE(feed->Take(1, absl::Now() + absl::Seconds(60), &taken).ok());
     const FeedStats stats = feed->stats();

@@ -24,14 +24,17 @@ void CoverageTracker::Begin(int64_t iterator, Epoch epoch, Rank rank, int64_t vi
   iteration.ranks[rank].view_records = view_records;
 }
 
-void CoverageTracker::Read(int64_t iterator, Rank rank, int32_t length) {
+void CoverageTracker::Read(int64_t iterator, Rank rank, absl::Span<const int32_t> lengths) {
   MutexLock lock(&mutex_);
   const auto iteration = running_.find(iterator);
   if (iteration == running_.end()) return;
-  if (length == 0) {
-    ++iteration->second.quarantined;
-  } else {
-    iteration->second.ranks[rank].lengths.push_back(length);
+  std::vector<int32_t>& valid = iteration->second.ranks[rank].lengths;
+  for (const int32_t length : lengths) {
+    if (length == 0) {
+      ++iteration->second.quarantined;
+    } else {
+      valid.push_back(length);
+    }
   }
 }
 

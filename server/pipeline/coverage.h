@@ -40,8 +40,8 @@ class CoverageTracker {
 
   // Rank `rank` begins iteration `iterator`, its view has `view_records`.
   void Begin(int64_t iterator, Epoch epoch, Rank rank, int64_t view_records);
-  // The next record of the rank's view, in view order, has `length` tokens (0: quarantined).
-  void Read(int64_t iterator, Rank rank, int32_t length);
+  // The next records of the rank's view, in view order, have so many tokens (0: quarantined).
+  void Read(int64_t iterator, Rank rank, absl::Span<const int32_t> lengths);
   void Taken(int64_t iterator, const TakenStep& step);
   // `left_over` records of the rank's view were not emitted, by non-join's rule.
   void LeftOver(int64_t iterator, Rank rank, int64_t left_over);

@@ -17,8 +17,8 @@ TEST_CASE("CoverageTracker: counts ids, repetitions, what is missing, and fill",
   CoverageTracker coverage(TwoRanks());
   coverage.Begin(0, Epoch(5), Rank(0), 3);
   coverage.Begin(0, Epoch(5), Rank(1), 3);
-  for (const int32_t length : {50, 40, 10}) coverage.Read(0, Rank(0), length);
-  for (const int32_t length : {20, 0, 30}) coverage.Read(0, Rank(1), length);
+  coverage.Read(0, Rank(0), {50, 40, 10});
+  coverage.Read(0, Rank(1), {20, 0, 30});
   coverage.Taken(0, {{0, 1}, /*tokens=*/90, /*padded_tokens=*/100});
   coverage.Taken(0, {{3, 0}, /*tokens=*/70, /*padded_tokens=*/100});  // 0 again
   coverage.Taken(0, {{2}, /*tokens=*/10, /*padded_tokens=*/10});

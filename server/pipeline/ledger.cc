@@ -11,10 +11,10 @@ namespace odb {
 Ledger::Ledger(const Options& options)
     : options_(options), is_bad_(static_cast<size_t>(options.num_records), false) {}
 
-void Ledger::Read() {
+void Ledger::Read(int64_t samples) {
   MutexLock lock(&mutex_);
-  ++read_;
-  ++in_flight_;
+  read_ += samples;
+  in_flight_ += samples;
 }
 
 void Ledger::ReadBad(int64_t index, const QuarantineEntry& entry) {

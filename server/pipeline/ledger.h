@@ -32,8 +32,8 @@ class Ledger {
 
   explicit Ledger(const Options& options);
 
-  // A sample came out of preprocessing: it is in flight now.
-  void Read();
+  // `samples` came out of preprocessing: they are in flight now.
+  void Read(int64_t samples);
   // Record `index` came out as `entry`. The list holds each record once, however many epochs read
   // it; what `Snapshot` counts is every reading of it.
   void ReadBad(int64_t index, const QuarantineEntry& entry);

@@ -24,8 +24,7 @@ TEST_CASE("Ledger: every snapshot adds up, whoever writes meanwhile", "[pipeline
   for (int writer = 0; writer < 4; ++writer) {
     writers.emplace_back("writer", [&ledger, writer] {
       for (int i = 0; i < 1000; ++i) {
-        ledger.Read();
-        ledger.Read();
+        ledger.Read(2);
         ledger.ReadBad(i, EntryAt(i));
         if ((i + writer) % 2 == 0) {
           ledger.Emit(2);
@@ -70,17 +69,17 @@ TEST_CASE("Ledger: the share of bad records counts from 1000 on, or at an epoch'
           "[pipeline]") {
   Ledger ledger(Ledger::Options{/*num_records=*/2000, /*max_bad_share=*/0.05});
   for (int64_t i = 0; i < 60; ++i) ledger.ReadBad(i, EntryAt(i + 1));
-  for (int i = 0; i < 939; ++i) ledger.Read();
+  ledger.Read(939);
 
   CHECK(ledger.CheckBadShare(/*epoch_end=*/false).ok());  // 999 were read
   CHECK_THAT(ledger.CheckBadShare(/*epoch_end=*/true), HasCode(absl::StatusCode::kDataLoss));
-  ledger.Read();
+  ledger.Read(1);
   const absl::Status status = ledger.CheckBadShare(/*epoch_end=*/false);
   CHECK_THAT(status, HasMessage("60 of 1000 records read are bad (6.0 %)"));
   CHECK_THAT(status, HasMessage("data.jsonl:5 "));
   CHECK_FALSE(HasMessage("data.jsonl:6 ").match(status));
 
-  for (int i = 0; i < 200; ++i) ledger.Read();  // 60 of 1200 is the share that is allowed
+  ledger.Read(200);  // 60 of 1200 is the share that is allowed
   CHECK(ledger.CheckBadShare(/*epoch_end=*/false).ok());
 }
 

@@ -1,6 +1,8 @@
 #include "server/pipeline/node_windows.h"
 
 #include <cstddef>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -24,16 +26,18 @@ void NodeWindows::Offer(Rank rank, RoundId round, std::vector<WindowSample> samp
 absl::StatusOr<std::vector<std::vector<WindowSample>>> NodeWindows::Take(
     RoundId round, absl::Span<const PlannedGroup> groups) {
   MutexLock lock(&mutex_);
+  Lookup lookup{round};
   for (const PlannedGroup& group : groups) {
-    for (const SampleRef ref : group.samples) RETURN_IF_ERROR(CheckThereLocked(round, ref));
+    for (const SampleRef ref : group.samples) RETURN_IF_ERROR(CheckThereLocked(ref, &lookup));
   }
   std::vector<std::vector<WindowSample>> steps(groups.size());
   for (size_t step = 0; step < groups.size(); ++step) {
     steps[step].reserve(groups[step].samples.size());
     for (const SampleRef ref : groups[step].samples) {
-      steps[step].push_back(TakeLocked({round, Rank(ref.rank)}, ref.position));
+      steps[step].push_back(TakeOut(FindLocked(Rank(ref.rank), &lookup), ref.position));
     }
   }
+  DropTakenLocked();
   return steps;
 }
 
@@ -41,8 +45,13 @@ std::vector<WindowSample> NodeWindows::TakeBack(Rank rank, RoundId round,
                                                 absl::Span<const int32_t> positions) {
   MutexLock lock(&mutex_);
   std::vector<WindowSample> samples;
-  samples.reserve(positions.size());
-  for (const int32_t position : positions) samples.push_back(TakeLocked({round, rank}, position));
+  if (positions.empty()) return samples;
+  Lookup lookup{round};
+  Offered* const offered = FindLocked(rank, &lookup);
+  // The window will be filled again to the size that it had.
+  if (offered != nullptr) samples.reserve(offered->samples.size());
+  for (const int32_t position : positions) samples.push_back(TakeOut(offered, position));
+  DropTakenLocked();
   return samples;
 }
 
@@ -62,29 +71,41 @@ int64_t NodeWindows::Withdraw(Rank rank, const absl::Status& why) {
   return num_left;
 }
 
-absl::Status NodeWindows::CheckThereLocked(RoundId round, SampleRef ref) const {
+NodeWindows::Offered* NodeWindows::FindLocked(Rank rank, Lookup* lookup) {
+  if (lookup->rank != rank) {
+    const auto offered = offered_.find({lookup->round, rank});
+    lookup->rank = rank;
+    lookup->offered = offered == offered_.end() ? nullptr : &offered->second;
+  }
+  return lookup->offered;
+}
+
+absl::Status NodeWindows::CheckThereLocked(SampleRef ref, Lookup* lookup) {
   const auto position = static_cast<size_t>(ref.position);
-  const auto offered = offered_.find({round, Rank(ref.rank)});
-  const bool is_there = offered != offered_.end() && position < offered->second.taken.size() &&
-                        !offered->second.taken[position];
+  const Offered* const offered = FindLocked(Rank(ref.rank), lookup);
+  const bool is_there =
+      offered != nullptr && position < offered->taken.size() && !offered->taken[position];
   if (is_there) return absl::OkStatus();
   const auto withdrawn = withdrawn_.find(Rank(ref.rank));
   if (withdrawn != withdrawn_.end()) return withdrawn->second;
-  return absl::InternalError(absl::StrCat("the plan of round ", round.value(), " names sample ",
-                                          ref.position, " of rank ", ref.rank,
+  return absl::InternalError(absl::StrCat("the plan of round ", lookup->round.value(),
+                                          " names sample ", ref.position, " of rank ", ref.rank,
                                           ", which this node does not have"));
 }
 
-WindowSample NodeWindows::TakeLocked(const Key& key, int32_t position) {
-  const auto offered = offered_.find(key);
+WindowSample NodeWindows::TakeOut(Offered* offered, int32_t position) {
   const auto index = static_cast<size_t>(position);
-  INVARIANT(offered != offered_.end() && index < offered->second.taken.size() &&
-                !offered->second.taken[index],
+  INVARIANT(offered != nullptr && index < offered->taken.size() && !offered->taken[index],
             "a plan names a sample twice, or none");
-  offered->second.taken[index] = true;
-  WindowSample sample = std::move(offered->second.samples[index]);
-  if (--offered->second.num_left == 0) offered_.erase(offered);
-  return sample;
+  offered->taken[index] = true;
+  --offered->num_left;
+  return std::move(offered->samples[index]);
+}
+
+void NodeWindows::DropTakenLocked() {
+  for (auto entry = offered_.begin(); entry != offered_.end();) {
+    entry = entry->second.num_left == 0 ? offered_.erase(entry) : std::next(entry);
+  }
 }
 
 }  // namespace odb

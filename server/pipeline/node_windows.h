@@ -53,11 +53,21 @@ class NodeWindows {
   };
   using Key = std::pair<RoundId, Rank>;
 
-  absl::Status CheckThereLocked(RoundId round, SampleRef ref) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  WindowSample TakeLocked(const Key& key, int32_t position) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What one rank offered in a round. Samples of a rank mostly follow each other, so the last
+  // answer is kept; it holds until something is dropped.
+  struct Lookup {
+    RoundId round;
+    Rank rank = Rank(-1);
+    Offered* offered = nullptr;
+  };
 
-  mutable Mutex mutex_;                                     // guards all below
+  Offered* FindLocked(Rank rank, Lookup* lookup) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckThereLocked(SampleRef ref, Lookup* lookup)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static WindowSample TakeOut(Offered* offered, int32_t position);
+  void DropTakenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Mutex mutex_;                                             // guards all below
   std::map<Key, Offered> offered_ ABSL_GUARDED_BY(mutex_);  // of the last two rounds at most
   std::map<Rank, absl::Status> withdrawn_ ABSL_GUARDED_BY(mutex_);  // since the rank's last offer
 };

@@ -54,14 +54,17 @@ class ViewReader {
   int64_t record_at(int64_t position) const { return options_.record_at(position); }
 
  private:
-  absl::Status Take(SampleResult result, Window* window);
+  absl::Status TakeAll(Window* window);
+  absl::Status CheckMemory() const;
+  void Count();
 
   const Options options_;
   Ledger* const ledger_;
   CoverageTracker* const coverage_;
   ByteMeter* const memory_;
   const std::unique_ptr<OrderedFeed> feed_;
-  std::vector<SampleResult> taken_;  // scratch
+  std::vector<FeedResult> taken_;  // scratch
+  std::vector<int32_t> lengths_;   // of what is not counted yet, in view order; 0: quarantined
   bool at_end_ = false;
   int64_t dropped_ = 0;
   int64_t position_ = 0;

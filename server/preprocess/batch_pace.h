@@ -22,6 +22,11 @@ class BatchPace {
     return std::min(std::max<int64_t>(time_ / of_sample_, 1), most_);
   }
 
+  // Whether samples are known to take less than `time` each.
+  bool is_below(absl::Duration time) const {
+    return of_sample_.count() != 0 && of_sample_ < absl::ToChronoNanoseconds(time);
+  }
+
   // The last `samples` (>= 1) took so long. A single delay is forgotten after a few batches.
   void Took(std::chrono::nanoseconds time, int64_t samples) {
     const auto now = std::max(time / samples, std::chrono::nanoseconds(1));

@@ -38,5 +38,13 @@ TEST_CASE("BatchPace: what changed is known after a few batches", "[preprocess]"
   CHECK(pace.batch_size() == 16);
 }
 
+TEST_CASE("BatchPace: what a sample takes is not known at first", "[preprocess]") {
+  BatchPace pace(absl::Microseconds(200), /*most=*/16);
+  CHECK_FALSE(pace.is_below(absl::Hours(1)));
+  pace.Took(microseconds(50), 10);
+  CHECK(pace.is_below(absl::Microseconds(6)));
+  CHECK_FALSE(pace.is_below(absl::Microseconds(5)));
+}
+
 }  // namespace
 }  // namespace odb

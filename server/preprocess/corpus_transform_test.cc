@@ -1,8 +1,11 @@
 #include "server/preprocess/corpus_transform.h"
 
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "server/sources/corpus_files.h"
 #include "tests/support/status_matchers.h"
 
 namespace odb {
@@ -89,6 +92,36 @@ TEST_CASE("CorpusTransform: the length limit holds, and sources of text are refu
   mixed.token_types = {TokenType::kInt32, TokenType::kNone};
   CHECK(MakeCorpusTransform(mixed).status().message() ==
         "data file 2 holds text, another one token ids; serve them apart");
+}
+
+TEST_CASE("PreprocessInPlace: a corpus that is cut gives what reading it gives", "[preprocess]") {
+  const CorpusFiles<uint16_t> files(/*type_code=*/8, {{7, 8, 9}, {5, 6, 0}, {1, 2, 3}});
+  const auto dataset = Dataset::Open({files.index_path()});
+  REQUIRE(dataset.ok());
+  const auto transform = Make(TokenType::kUint16);
+  const auto compare = [&](int64_t index) {
+    std::string buffer;
+    const auto read = Preprocess(**dataset, *transform, index, 1, Epoch(0), &buffer);
+    const auto in_place = PreprocessInPlace(**dataset, *transform, index, 1, Epoch(0), &buffer);
+    REQUIRE(read.index() == in_place.index());
+    if (const auto* sample = std::get_if<Sample>(&read)) {
+      CHECK(sample->input_ids == std::get<Sample>(in_place).input_ids);
+      return std::string("a sample");
+    }
+    const std::string entry = std::get<QuarantineEntry>(read).ToString();
+    CHECK(std::get<QuarantineEntry>(in_place).ToString() == entry);
+    return entry;
+  };
+  CHECK(compare(1) == "a sample");
+  CHECK(compare(2) == "a sample");
+
+  REQUIRE(truncate(files.data_path().c_str(), 10) == 0);
+  CHECK(compare(0) == "a sample");
+  CHECK(compare(1) ==
+        "corpus.bin:2 (byte 6) unreadable: the file ended 2 bytes early; was it changed?");
+  REQUIRE(truncate(files.data_path().c_str(), 0) == 0);
+  CHECK(compare(0) ==
+        "corpus.bin:1 (byte 0) unreadable: the file ended 6 bytes early; was it changed?");
 }
 
 }  // namespace

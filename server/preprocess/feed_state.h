@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/os/mutex.h"
 #include "server/preprocess/preprocess_pool.h"
-#include "server/preprocess/sample.h"
 
 namespace odb {
 
@@ -39,10 +37,10 @@ struct FeedState {
     const int64_t free = options.max_in_flight - (begun - delivered);
     return Room() > 0 && free >= std::min(half(), PreprocessPool::kBatchMax);
   }
-  std::optional<SampleResult>& Slot(int64_t position) {
+  FeedResult& Slot(int64_t position) {
     return slots[static_cast<size_t>(position % options.max_in_flight)];
   }
-  bool IsNextReady() { return delivered < total && Slot(delivered).has_value(); }
+  bool IsNextReady() { return delivered < total && Slot(delivered).record >= 0; }
   // What the reader waits for, or all that comes without it.
   bool HasEnough() {
     return IsNextReady() && (ready >= std::min(wanted, half()) || ready == begun - delivered);
@@ -56,8 +54,9 @@ struct FeedState {
   int64_t ready_bytes = 0;
   int64_t delivered = 0;
   int64_t wanted = 0;  // by the reader, the last time
-  // Ring over the positions [delivered, delivered + max_in_flight): the reorder buffer.
-  std::vector<std::optional<SampleResult>> slots;
+  // Ring over the positions [delivered, delivered + max_in_flight): the reorder buffer. Without a
+  // record: not there yet.
+  std::vector<FeedResult> slots;
   CondVar next_ready;  // HasEnough, or the feed is closed
 };
 
@@ -69,6 +68,7 @@ struct Batch {
   };
   std::shared_ptr<FeedState> feed;
   int64_t position = 0;  // of the first one
+  bool in_place = false;
   std::vector<Task> tasks;
 };
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -42,7 +41,7 @@ class PreprocessPool::Core {
   }
 
   void CloseFeed(const std::shared_ptr<FeedState>& feed) {
-    std::vector<std::optional<SampleResult>> dropped;  // freed outside the lock
+    std::vector<FeedResult> dropped;  // freed outside the lock
     MutexLock lock(&mutex_);
     feed->closed = true;
     Freed(std::exchange(feed->ready_bytes, 0));
@@ -52,7 +51,7 @@ class PreprocessPool::Core {
   }
 
   absl::Status Take(FeedState* feed, int64_t count, absl::Time deadline,
-                    std::vector<SampleResult>* results) {
+                    std::vector<FeedResult>* results) {
     MutexLock lock(&mutex_);
     feed->wanted = count;
     while (!feed->closed && feed->delivered < feed->total && !feed->HasEnough()) {
@@ -63,10 +62,10 @@ class PreprocessPool::Core {
     if (!feed->IsNextReady()) return absl::DeadlineExceededError("no sample is ready yet");
     int64_t bytes = 0;
     for (; count > 0 && feed->IsNextReady(); --count) {
-      std::optional<SampleResult>& slot = feed->Slot(feed->delivered++);
-      bytes += ResultBytes(*slot);
-      results->push_back(*std::move(slot));
-      slot.reset();
+      FeedResult& slot = feed->Slot(feed->delivered++);
+      bytes += ResultBytes(slot.result);
+      results->push_back(std::move(slot));
+      slot.record = -1;
       --feed->ready;
     }
     feed->ready_bytes -= bytes;
@@ -108,6 +107,7 @@ class PreprocessPool::Core {
     Batch batch;
     BatchPace pace(kBatchTime, kBatchMax);
     while (TakeBatch(pace.batch_size(), &batch)) {
+      batch.in_place = pace.is_below(kInPlaceTime);
       const Clock::time_point begin = Clock::now();
       DoBatch(batch, begin, &buffer);
       pace.Took(Clock::now() - begin, static_cast<int64_t>(batch.tasks.size()));
@@ -145,30 +145,38 @@ class PreprocessPool::Core {
     batch->tasks.clear();
     batch->position = feed->begun;
     const int64_t share = (feed->Room() + idle_threads_) / (idle_threads_ + 1);
-    for (count = std::min(count, share); count > 0; --count) {
-      const int64_t record = feed->RecordAt(feed->begun);
-      const int64_t bytes = TaskBytes(*feed, record);
+    const Dataset& dataset = DatasetOf(*feed);
+    for (int64_t i = 0; i < std::min(count, share); ++i) {
+      batch->tasks.push_back({feed->RecordAt(feed->begun + i), 0});
+      dataset.Prefetch(batch->tasks.back().record);
+    }
+    size_t taken = 0;
+    for (; taken < batch->tasks.size(); ++taken) {
+      Batch::Task& task = batch->tasks[taken];
+      task.bytes = TaskBytes(dataset, task.record);
       // A feed that waits for its next sample gets it whatever others hold, or nobody might go on.
       const bool is_next = feed->begun == feed->delivered;
-      if (bytes_max_ > 0 && bytes_ + bytes > bytes_max_ && !is_next) break;
-      bytes_ += bytes;
-      batch->tasks.push_back({record, bytes});
+      if (bytes_max_ > 0 && bytes_ + task.bytes > bytes_max_ && !is_next) break;
+      bytes_ += task.bytes;
       ++feed->begun;
     }
+    batch->tasks.resize(taken);
     return !batch->tasks.empty();
   }
 
   void DoBatch(const Batch& batch, Clock::time_point begin, std::string* buffer) {
     const FeedOptions& feed = batch.feed->options;
-    const Dataset* dataset = feed.dataset != nullptr ? feed.dataset : dataset_;
+    const Dataset& dataset = DatasetOf(*batch.feed);
     const Transform* transform = feed.transform != nullptr ? feed.transform : transform_;
-    std::vector<SampleResult> results;
+    const auto preprocess = batch.in_place ? &PreprocessInPlace : &Preprocess;
+    std::vector<FeedResult> results;
     results.reserve(batch.tasks.size());
     size_t delivered = 0;
     for (size_t i = 0; i < batch.tasks.size(); ++i) {
+      const int64_t record = batch.tasks[i].record;
       results.push_back(
-          Preprocess(*dataset, *transform, batch.tasks[i].record, feed.seed, feed.epoch, buffer));
-      if (auto* const sample = std::get_if<Sample>(&results.back())) DropReserve(sample);
+          {record, preprocess(dataset, *transform, record, feed.seed, feed.epoch, buffer)});
+      if (auto* const sample = std::get_if<Sample>(&results.back().result)) DropReserve(sample);
       // Once the batch takes longer than it should, what is done does not wait for the rest.
       const bool is_last = i + 1 == batch.tasks.size();
       if (!is_last && Clock::now() - begin < absl::ToChronoNanoseconds(kBatchTime)) continue;
@@ -179,12 +187,12 @@ class PreprocessPool::Core {
   }
 
   // The results of the batch's tasks from `first` on. False: nobody wants the rest.
-  bool Deliver(const Batch& batch, size_t first, std::vector<SampleResult>* results) {
+  bool Deliver(const Batch& batch, size_t first, std::vector<FeedResult>* results) {
     int64_t reserved = 0;
     int64_t bytes = 0;
     for (size_t i = 0; i < results->size(); ++i) {
       reserved += batch.tasks[first + i].bytes;
-      bytes += ResultBytes((*results)[i]);
+      bytes += ResultBytes((*results)[i].result);
     }
     MutexLock lock(&mutex_);
     FeedState* const feed = batch.feed.get();
@@ -206,10 +214,12 @@ class PreprocessPool::Core {
     return true;
   }
 
+  const Dataset& DatasetOf(const FeedState& feed) const {
+    return feed.options.dataset != nullptr ? *feed.options.dataset : *dataset_;
+  }
+
   // The record as it is read, and its sample.
-  int64_t TaskBytes(const FeedState& feed, int64_t record) const {
-    const Dataset* const own = feed.options.dataset;
-    const Dataset& dataset = own != nullptr ? *own : *dataset_;
+  static int64_t TaskBytes(const Dataset& dataset, int64_t record) {
     const int64_t bytes = std::min(dataset.ref(record).bytes, dataset.options().max_record_bytes);
     return bytes + SampleBytesMax(bytes);
   }
@@ -237,8 +247,7 @@ class PreprocessPool::Feed final : public OrderedFeed {
       : core_(std::move(core)), state_(std::move(state)) {}
   ~Feed() override { Close(); }
 
-  absl::Status Take(int64_t count, absl::Time deadline,
-                    std::vector<SampleResult>* results) override {
+  absl::Status Take(int64_t count, absl::Time deadline, std::vector<FeedResult>* results) override {
     INVARIANT(count >= 1, "at least one result is taken");
     return core_->Take(state_.get(), count, deadline, results);
   }

@@ -40,6 +40,12 @@ struct FeedStats {
   int64_t total = 0;
 };
 
+// One record of a view, and what came of it.
+struct FeedResult {
+  int64_t record = -1;  // index into the dataset
+  SampleResult result;
+};
+
 class PreprocessPool;
 
 // The results of one view, strictly in view order whatever the threads' timing.
@@ -57,7 +63,7 @@ class OrderedFeed {
   // Errors: DeadlineExceeded (none is ready; nothing lost, call again), Cancelled (closed, or the
   // pool is gone).
   virtual absl::Status Take(int64_t count, absl::Time deadline,
-                            std::vector<SampleResult>* results) = 0;
+                            std::vector<FeedResult>* results) = 0;
 
   // No new sample is begun and a waiting Take returns at once; samples that a thread is at work on
   // are finished and dropped. Returns without waiting for them. May be repeated.
@@ -78,6 +84,9 @@ class PreprocessPool {
  public:
   static constexpr absl::Duration kBatchTime = absl::Microseconds(200);
   static constexpr int64_t kBatchMax = 16;
+  // Samples that take no longer than this come from memory: they are read in place, where the
+  // dataset can do that. From a disk a record comes in one piece only if it is asked for as one.
+  static constexpr absl::Duration kInPlaceTime = absl::Microseconds(30);
 
   struct Options {
     int32_t num_threads = 1;  // >= 1

@@ -94,22 +94,22 @@ std::unique_ptr<Dataset> OpenNumbers(const ScratchFile& file) {
 
 // One result; nullopt after the last one.
 absl::StatusOr<std::optional<SampleResult>> Next(OrderedFeed* feed, absl::Time deadline) {
-  std::vector<SampleResult> results;
+  std::vector<FeedResult> results;
   RETURN_IF_ERROR(feed->Take(1, deadline, &results));
   if (results.empty()) return std::optional<SampleResult>();
-  return std::optional<SampleResult>(std::move(results.front()));
+  return std::optional<SampleResult>(std::move(results.front().result));
 }
 
 // Everything a feed gives, as text.
 std::vector<std::string> Drain(OrderedFeed* feed, int64_t at_a_time = 7) {
   std::vector<std::string> texts;
   while (true) {
-    std::vector<SampleResult> results;
+    std::vector<FeedResult> results;
     const absl::Status status = feed->Take(at_a_time, Soon(), &results);
     if (!status.ok()) texts.push_back(status.ToString());
     if (static_cast<int64_t>(results.size()) > at_a_time) texts.push_back("too many");
     if (results.empty()) return texts;
-    for (const SampleResult& result : results) {
+    for (const auto& [record, result] : results) {
       if (const auto* sample = std::get_if<Sample>(&result)) {
         texts.push_back(absl::StrCat(sample->input_ids[0], ":", sample->input_ids[1]));
       } else {
@@ -338,7 +338,7 @@ TEST_CASE(
   options.records = Range(0, 40);
   options.max_in_flight = 40;
   const auto feed = pool.OpenFeed(std::move(options));
-  std::vector<SampleResult> results;
+  std::vector<FeedResult> results;
   REQUIRE(WaitUntil([&] { return feed->stats().ready > 0; }, Soon()));
 
   CHECK(feed->Take(40, absl::Now() + absl::Milliseconds(1), &results).ok());

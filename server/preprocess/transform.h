@@ -34,4 +34,8 @@ QuarantineEntry Quarantined(const RecordRef& ref, QuarantineReason reason, std::
 SampleResult Preprocess(const Dataset& dataset, const Transform& transform, int64_t index,
                         uint64_t seed, Epoch epoch, std::string* buffer);
 
+// The same result, without the copy of reading where the dataset has one to spare (Dataset::View).
+SampleResult PreprocessInPlace(const Dataset& dataset, const Transform& transform, int64_t index,
+                               uint64_t seed, Epoch epoch, std::string* buffer);
+
 }  // namespace odb

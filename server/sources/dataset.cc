@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
+#include "base/os/mapped_file.h"
 #include "base/status_macros.h"
 #include "server/sources/indexed_corpus.h"
 #include "server/sources/record_scanner.h"
@@ -143,6 +144,7 @@ struct Dataset::Source {
   int64_t first_record = 0;
   TokenType token_type = TokenType::kNone;
   std::vector<ScannedRecord> records;
+  std::unique_ptr<MappedFile> mapped;  // null: not a corpus, or it could not be mapped
 };
 
 Dataset::Dataset(const DatasetOptions& options) : options_(options) {}
@@ -223,6 +225,8 @@ absl::Status Dataset::ScanIndex(Source* source) {
                                      " sequences without a token are left out"));
   }
   source->token_type = corpus->type;
+  auto mapped = MappedFile::Map(source->fd, static_cast<size_t>(source->bytes));
+  if (mapped.ok()) source->mapped = *std::move(mapped);
   source->records = std::move(corpus->records);
   if (options_.progress != nullptr) {
     options_.progress->bytes_done += got;
@@ -261,6 +265,9 @@ absl::Status Dataset::OpenFile(const std::string& path, Source* source) {
   // O_NONBLOCK: a pipe must not hold up the open; it is refused below.
   source->fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (source->fd < 0) return SystemError(path, "open");
+  // Without it each read of a record may write down when the file was read last. Only the file's
+  // owner may ask for that; for everybody else reading costs what it costs.
+  fcntl(source->fd, F_SETFL, O_NONBLOCK | O_NOATIME);
   struct stat info;
   if (fstat(source->fd, &info) != 0) return SystemError(path, "stat");
   if (!S_ISREG(info.st_mode)) {
@@ -289,18 +296,29 @@ absl::Status Dataset::AddSource(const std::string& path) {
   return absl::OkStatus();
 }
 
-RecordRef Dataset::ref(int64_t index) const {
+size_t Dataset::SourceOf(int64_t index) const {
   INVARIANT(index >= 0 && index < num_records_, "record index out of range");
   // The last source that begins at or before the record; an empty source begins where the next
   // one does, so it is never the last.
   const auto after = std::upper_bound(
       sources_.begin(), sources_.end(), index,
       [](int64_t value, const std::unique_ptr<Source>& s) { return value < s->first_record; });
-  const auto found = after - 1;
-  const ScannedRecord& record =
-      (*found)->records[static_cast<size_t>(index - (*found)->first_record)];
-  return RecordRef{static_cast<int32_t>(found - sources_.begin()), record.offset, record.bytes,
-                   record.line};
+  return static_cast<size_t>(after - sources_.begin()) - 1;
+}
+
+const ScannedRecord& Dataset::RecordAt(size_t source, int64_t index) const {
+  const Source& s = *sources_[source];
+  return s.records[static_cast<size_t>(index - s.first_record)];
+}
+
+RecordRef Dataset::ref(int64_t index) const {
+  const size_t source = SourceOf(index);
+  const ScannedRecord& record = RecordAt(source, index);
+  return RecordRef{static_cast<int32_t>(source), record.offset, record.bytes, record.line};
+}
+
+void Dataset::Prefetch(int64_t index) const {
+  __builtin_prefetch(&RecordAt(SourceOf(index), index));
 }
 
 absl::StatusOr<absl::string_view> Dataset::Read(int64_t index, std::string* buffer) const {
@@ -308,11 +326,8 @@ absl::StatusOr<absl::string_view> Dataset::Read(int64_t index, std::string* buff
 }
 
 absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::string* buffer) const {
+  RETURN_IF_ERROR(CheckBytes(ref));
   const Source& source = *sources_[static_cast<size_t>(ref.source)];
-  if (ref.bytes > options_.max_record_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        ref.bytes, " bytes, allowed are ", options_.max_record_bytes, " (max_record_bytes)"));
-  }
   const size_t bytes = static_cast<size_t>(ref.bytes);
   if (buffer->size() < bytes) buffer->resize(bytes);
   const int64_t got = ReadAt(source.fd, ref.offset, ref.bytes, buffer->data());
@@ -322,6 +337,32 @@ absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::strin
         absl::StrCat("the file ended ", ref.bytes - got, " bytes early; was it changed?"));
   }
   return absl::string_view(buffer->data(), bytes);
+}
+
+absl::StatusOr<absl::string_view> Dataset::View(const RecordRef& ref, std::string* buffer) const {
+  const MappedFile* const mapped = sources_[static_cast<size_t>(ref.source)]->mapped.get();
+  if (mapped == nullptr || mapped->is_damaged()) return Read(ref, buffer);
+  RETURN_IF_ERROR(CheckBytes(ref));
+  return absl::string_view(mapped->data() + ref.offset, static_cast<size_t>(ref.bytes));
+}
+
+bool Dataset::IsStillThere(const RecordRef& ref, absl::string_view viewed) const {
+  const Source& source = *sources_[static_cast<size_t>(ref.source)];
+  if (source.mapped == nullptr || viewed.data() != source.mapped->data() + ref.offset) return true;
+  if (source.mapped->is_damaged()) return false;
+  // Where the file was cut, zeros follow. To ask for its size costs as much as reading the record,
+  // so it is asked only if the record ends with a token that is zero.
+  const auto token_bytes = static_cast<size_t>(TokenBytes(source.token_type));
+  const absl::string_view last_token = viewed.substr(viewed.size() - token_bytes);
+  if (last_token.find_first_not_of('\0') != absl::string_view::npos) return true;
+  struct stat info;
+  return fstat(source.fd, &info) == 0 && info.st_size >= ref.offset + ref.bytes;
+}
+
+absl::Status Dataset::CheckBytes(const RecordRef& ref) const {
+  if (ref.bytes <= options_.max_record_bytes) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      ref.bytes, " bytes, allowed are ", options_.max_record_bytes, " (max_record_bytes)"));
 }
 
 RecordRange Dataset::records(int32_t source) const {

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "base/ids.h"
 #include "server/sources/indexed_corpus.h"
+#include "server/sources/record_scanner.h"
 
 namespace odb {
 
@@ -72,6 +73,9 @@ class Dataset {
 
   int64_t size() const { return num_records_; }
   RecordRef ref(int64_t index) const;  // `index` in [0, size())
+  // Asks the processor for what ref(index) reads: views jump about an index that is larger than
+  // any cache, and several records asked for at once are waited for together.
+  void Prefetch(int64_t index) const;
 
   // Reads a record into `buffer` and returns a view of it there. The buffer is meant to be used
   // again for the next record: it grows to the longest and is never cut back.
@@ -80,6 +84,14 @@ class Dataset {
   // failed since Open).
   absl::StatusOr<absl::string_view> Read(int64_t index, std::string* buffer) const;
   absl::StatusOr<absl::string_view> Read(const RecordRef& ref, std::string* buffer) const;
+
+  // As Read, but without a copy where the source is mapped (the data of a corpus): then the view is
+  // the file itself, and whoever has used it asks IsStillThere. Meant for data that is in memory;
+  // from a disk it would come page by page.
+  absl::StatusOr<absl::string_view> View(const RecordRef& ref, std::string* buffer) const;
+  // Whether what was read of `viewed`, which View returned for `ref`, was the record. If not, Read
+  // says what is wrong.
+  bool IsStillThere(const RecordRef& ref, absl::string_view viewed) const;
 
   // What is to be known of a record that cannot be used, beyond what is in it: "the rest of the
   // file, 88,112 bytes, could not be read as records: ..."; empty for nearly all.
@@ -108,6 +120,9 @@ class Dataset {
  private:
   struct Source;
   explicit Dataset(const DatasetOptions& options);
+  absl::Status CheckBytes(const RecordRef& ref) const;
+  size_t SourceOf(int64_t index) const;
+  const ScannedRecord& RecordAt(size_t source, int64_t index) const;
   absl::Status AddSource(const std::string& path);
   absl::Status OpenFile(const std::string& path, Source* source);
   absl::Status Scan(Source* source);

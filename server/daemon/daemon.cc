@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -173,7 +172,7 @@ absl::Status Daemon::Load() {
   const CpuShare cpus = EffectiveWorkers(config_.values);
   SPDLOG_INFO("{} preprocessing threads: {}", cpus.workers, cpus.origin);
   pool_ = std::make_unique<PreprocessPool>(PreprocessPool::Options{cpus.workers},
-                                           train.dataset.get(), train.counted.get());
+                                           train.dataset.get(), train.transform.get());
   int64_t pool_needs = 0;
   int64_t scratch_needs = 0;
   for (const Stream& stream : streams_) {
@@ -217,7 +216,7 @@ NodeServices Daemon::ServicesOf(const Stream& stream) {
   node.estimated_steps = stream.data.estimated_steps;
   node.digests = DigestConfig(stream.config.config, stream.data.digests());
   node.dataset = stream.data.dataset.get();
-  node.transform = stream.data.counted.get();
+  node.transform = stream.data.transform.get();
   node.pool = pool_.get();
   node.ledger = stream.ledger.get();
   node.memory = memory_.get();
@@ -333,13 +332,8 @@ void Daemon::AddStreams(v1::Status* status) {
 void Daemon::AddPool(v1::Status* status) {
   v1::PoolStatus* pool = status->mutable_pool();
   pool->set_threads(pool_->num_threads());
-  int32_t busy = 0;
-  int64_t done = 0;
-  for (const Stream& stream : streams_) {
-    busy += stream.data.counted->busy();
-    done += stream.data.counted->done();
-  }
-  pool->set_busy(std::min(busy, pool_->num_threads()));
+  const auto [busy, done] = pool_->stats();
+  pool->set_busy(busy);
   const absl::Time now = absl::Now();
   if (now - last_done_at_ >= kRatePeriod) {
     if (last_done_at_ != absl::InfinitePast()) {

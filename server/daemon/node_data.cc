@@ -147,7 +147,6 @@ absl::StatusOr<NodeData> OpenNodeData(const v1::Config& config, ScanProgress* pr
   ASSIGN_OR_RETURN(data.dataset, Dataset::Open(paths, dataset));
   ASSIGN_OR_RETURN(data.transform, OpenTransform(config, *data.dataset, *data.tokenizer));
   data.pad_token_id = PadTokenOf(config, *data.dataset, *data.tokenizer);
-  data.counted = std::make_unique<CountingTransform>(data.transform.get());
   StepEstimateOptions estimate;
   estimate.budget = config.token_budget();
   estimate.max_samples = config.max_samples_per_group();

@@ -9,7 +9,6 @@
 #include "proto/odb/v1/config.pb.h"
 #include "server/daemon/config_digest.h"
 #include "server/daemon/config_streams.h"
-#include "server/daemon/counting_transform.h"
 #include "server/daemon/memory_needs.h"
 #include "server/preprocess/tokenizer.h"
 #include "server/preprocess/transform.h"
@@ -22,7 +21,6 @@ struct NodeData {
   std::unique_ptr<Dataset> dataset;
   std::shared_ptr<const Tokenizer> tokenizer;  // owners: the streams of the daemon
   std::unique_ptr<Transform> transform;
-  std::unique_ptr<CountingTransform> counted;  // around transform
   int32_t pad_token_id = 0;
   int64_t estimated_steps = 0;  // of an epoch on one rank; see step_estimate.h
 

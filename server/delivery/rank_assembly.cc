@@ -98,10 +98,27 @@ absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, Logg
   if (!step->extent.has_value()) return false;
   const int64_t written =
       WriteTensors(samples, layout, options_.tensors, arena_->data() + step->extent->offset);
+  RETURN_IF_ERROR(CheckMapped(samples));
   DescribeTensors(layout, step->extent->offset, message);
   MutexLock lock(&mutex_);
   written_bytes_ += written;
   return true;
+}
+
+// Whether what was written of mapped files was what was preprocessed.
+absl::Status RankRuntimeImpl::CheckMapped(absl::Span<const Sample* const> samples) const {
+  for (const Sample* const sample : samples) {
+    if (sample->mapped_ids.empty()) continue;
+    RecordRef ref;
+    ref.source = sample->id.source;
+    ref.offset = sample->id.key;
+    ref.bytes = static_cast<int64_t>(sample->mapped_ids.size() * sizeof(int32_t));
+    if (deps_.dataset->IsStillThere(ref)) continue;
+    return absl::DataLossError(absl::StrCat(
+        "data file ", deps_.dataset->path(ref.source), " was cut, or can no longer be read, while ",
+        "its samples were on their way into steps; restore it and start again"));
+  }
+  return absl::OkStatus();
 }
 
 bool RankRuntimeImpl::AwaitTurn(const PlannedStep& planned, int64_t bytes) {

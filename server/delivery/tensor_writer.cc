@@ -28,7 +28,7 @@ template <typename T>
 void WriteIds(absl::Span<const Sample* const> samples, const StepLayout& layout,
               const TensorFormat& format, TensorOutput* out) {
   for (const Sample* const sample : samples) {
-    WriteRow<T>(sample->input_ids, layout.shape.length, format.padding, format.pad_token_id, out);
+    WriteRow<T>(sample->ids(), layout.shape.length, format.padding, format.pad_token_id, out);
   }
 }
 
@@ -38,7 +38,7 @@ void WriteLabels(absl::Span<const Sample* const> samples, const StepLayout& layo
       format.padding == PaddingSide::kLeft && format.label_shift == LabelShift::kModel;
   for (const Sample* const sample : samples) {
     absl::Span<const int32_t> labels = sample->label_values();
-    INVARIANT(labels.size() == sample->input_ids.size(), "a token without its label");
+    INVARIANT(labels.size() == sample->ids().size(), "a token without its label");
     // One more element of padding in its place: both are kIgnoredLabel.
     if (first_is_ignored) labels.remove_prefix(1);
     WriteRow<int64_t>(labels, layout.shape.length, format.padding, kIgnoredLabel, out);

@@ -55,12 +55,10 @@ class IdIterator {
   const char* bytes_;
 };
 
-// Widens or narrows `count` ids of type T; returns the place of the first that is not in
-// [0, end), or -1.
+// The place of the first of `count` ids of type T that is not in [0, end), or -1.
 template <typename T>
-int64_t ReadIds(const char* bytes, size_t count, int64_t end, std::vector<int32_t>* out) {
+int64_t FindWrong(const char* bytes, size_t count, int64_t end) {
   const IdIterator<T> first(bytes);
-  out->assign(first, first + static_cast<std::ptrdiff_t>(count));
   // As unsigned numbers negative ones are larger than `last`, which is at most 2^31 - 1.
   using Unsigned = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
   const auto last = static_cast<Unsigned>(end - 1);
@@ -75,6 +73,14 @@ int64_t ReadIds(const char* bytes, size_t count, int64_t end, std::vector<int32_
     if (value < 0 || value >= end) return static_cast<int64_t>(i);
   }
   return -1;
+}
+
+// Widens or narrows `count` ids of type T. Returns as FindWrong.
+template <typename T>
+int64_t ReadIds(const char* bytes, size_t count, int64_t end, std::vector<int32_t>* out) {
+  const IdIterator<T> first(bytes);
+  out->assign(first, first + static_cast<std::ptrdiff_t>(count));
+  return FindWrong<T>(bytes, count, end);
 }
 
 int64_t ReadIds(TokenType type, const char* bytes, size_t count, int64_t end,
@@ -110,14 +116,20 @@ class CorpusTransform final : public Transform {
     const TokenType type = options_.token_types[static_cast<size_t>(ref.source)];
     const size_t count = raw.size() / static_cast<size_t>(TokenBytes(type));
     Sample sample;
-    sample.id = ref.id();
     const int64_t wrong = ReadIds(type, raw.data(), count, ids_end_, &sample.input_ids);
-    if (wrong >= 0) {
-      return Quarantined(ref, QuarantineReason::kBadTensor,
-                         absl::StrCat("token ", wrong, " of the sequence is no token id from 0 to ",
-                                      ids_end_ - 1));
-    }
-    return FitLength(ref, options_.limits, std::move(sample));
+    return Finish(ref, wrong, std::move(sample));
+  }
+
+  SampleResult ApplyInPlace(const RecordRef& ref, absl::string_view raw,
+                            uint64_t sample_seed) const override {
+    const TokenType type = options_.token_types[static_cast<size_t>(ref.source)];
+    const bool is_aligned = reinterpret_cast<uintptr_t>(raw.data()) % alignof(int32_t) == 0;
+    if (type != TokenType::kInt32 || !is_aligned) return Apply(ref, raw, sample_seed);
+    Sample sample;
+    sample.mapped_ids = absl::MakeConstSpan(reinterpret_cast<const int32_t*>(raw.data()),
+                                            raw.size() / sizeof(int32_t));
+    const int64_t wrong = FindWrong<int32_t>(raw.data(), sample.mapped_ids.size(), ids_end_);
+    return Finish(ref, wrong, std::move(sample));
   }
 
   uint64_t digest() const override {
@@ -126,6 +138,17 @@ class CorpusTransform final : public Transform {
   }
 
  private:
+  // `wrong`: the place of a token that is no id; -1: all are.
+  SampleResult Finish(const RecordRef& ref, int64_t wrong, Sample sample) const {
+    if (wrong >= 0) {
+      return Quarantined(ref, QuarantineReason::kBadTensor,
+                         absl::StrCat("token ", wrong, " of the sequence is no token id from 0 to ",
+                                      ids_end_ - 1));
+    }
+    sample.id = ref.id();
+    return FitLength(ref, options_.limits, std::move(sample));
+  }
+
   const CorpusOptions options_;
   const int64_t ids_end_;  // all ids are below
 };

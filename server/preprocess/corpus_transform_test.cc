@@ -105,7 +105,7 @@ TEST_CASE("PreprocessInPlace: a corpus that is cut gives what reading it gives",
     const auto in_place = PreprocessInPlace(**dataset, *transform, index, 1, Epoch(0), &buffer);
     REQUIRE(read.index() == in_place.index());
     if (const auto* sample = std::get_if<Sample>(&read)) {
-      CHECK(sample->input_ids == std::get<Sample>(in_place).input_ids);
+      CHECK(sample->ids() == std::get<Sample>(in_place).ids());
       return std::string("a sample");
     }
     const std::string entry = std::get<QuarantineEntry>(read).ToString();
@@ -122,6 +122,47 @@ TEST_CASE("PreprocessInPlace: a corpus that is cut gives what reading it gives",
   REQUIRE(truncate(files.data_path().c_str(), 0) == 0);
   CHECK(compare(0) ==
         "corpus.bin:1 (byte 0) unreadable: the file ended 6 bytes early; was it changed?");
+}
+
+TEST_CASE("PreprocessInPlace: ids of four bytes stay in the file, all others are copied",
+          "[preprocess]") {
+  const CorpusFiles<int32_t> files(/*type_code=*/4, {{7, 8, 9, 10}, {5, 600}});
+  const auto dataset = Dataset::Open({files.index_path()});
+  REQUIRE(dataset.ok());
+  std::string buffer;
+  const auto preprocess = [&](const Transform& transform, int64_t index) {
+    return PreprocessInPlace(**dataset, transform, index, 1, Epoch(0), &buffer);
+  };
+
+  const SampleResult whole = preprocess(*Make(TokenType::kInt32), 0);
+  const auto& sample = std::get<Sample>(whole);
+  CHECK(sample.ids() == std::vector<int32_t>{7, 8, 9, 10});
+  CHECK(sample.label_values() == sample.ids());
+  CHECK(sample.loss_tokens == 3);
+  CHECK(sample.input_ids.empty());
+  CHECK(SampleBytes(sample) == 0);
+  const auto viewed = (*dataset)->View((*dataset)->ref(0));
+  REQUIRE(viewed.has_value());
+  CHECK(static_cast<const void*>(sample.ids().data()) == viewed->data());
+
+  CorpusOptions options;
+  options.token_types = {TokenType::kInt32};
+  options.limits.max_length = 2;
+  options.limits.over_length = OverLengthPolicy::kTruncate;
+  const auto truncating = MakeCorpusTransform(options);
+  REQUIRE(truncating.ok());
+  const SampleResult cut = preprocess(**truncating, 0);
+  CHECK(std::get<Sample>(cut).ids() == std::vector<int32_t>{7, 8});
+
+  CHECK(DetailOf(preprocess(*Make(TokenType::kInt32, /*vocab_size=*/600), 1)) ==
+        "token 1 of the sequence is no token id from 0 to 599");
+
+  const std::string odd("\0\7\0\0\0\10\0\0\0", 9);  // at an odd address
+  const SampleResult copied =
+      Make(TokenType::kInt32)
+          ->ApplyInPlace(RecordRef{0, 1, 8, 1}, absl::string_view(odd).substr(1), 1);
+  CHECK(std::get<Sample>(copied).input_ids == std::vector<int32_t>{7, 8});
+  CHECK(std::get<Sample>(copied).mapped_ids.empty());
 }
 
 }  // namespace

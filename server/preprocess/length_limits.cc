@@ -8,6 +8,19 @@
 
 namespace odb {
 
+namespace {
+
+void Truncate(size_t length, Sample* sample) {
+  if (sample->mapped_ids.empty()) {
+    sample->input_ids.resize(length);
+  } else {
+    sample->mapped_ids = sample->mapped_ids.first(length);
+  }
+  if (!sample->labels.empty()) sample->labels.resize(length);
+}
+
+}  // namespace
+
 uint64_t LengthLimits::digest() const {
   uint64_t digest = HashCombine(0, static_cast<uint64_t>(max_length));
   digest = HashCombine(digest, static_cast<uint64_t>(over_length));
@@ -15,7 +28,7 @@ uint64_t LengthLimits::digest() const {
 }
 
 SampleResult FitLength(const RecordRef& ref, const LengthLimits& limits, Sample sample) {
-  if (sample.input_ids.empty()) return Quarantined(ref, QuarantineReason::kEmptySample, "");
+  if (sample.length() == 0) return Quarantined(ref, QuarantineReason::kEmptySample, "");
   const int32_t length = sample.length();
   if (limits.max_length > 0 && length > limits.max_length) {
     switch (limits.over_length) {
@@ -23,8 +36,7 @@ SampleResult FitLength(const RecordRef& ref, const LengthLimits& limits, Sample 
         return Quarantined(ref, QuarantineReason::kOverLength,
                            absl::StrCat(length, " tokens, max_length is ", limits.max_length));
       case OverLengthPolicy::kTruncate:
-        sample.input_ids.resize(static_cast<size_t>(limits.max_length));
-        if (!sample.labels.empty()) sample.labels.resize(sample.input_ids.size());
+        Truncate(static_cast<size_t>(limits.max_length), &sample);
         break;
       case OverLengthPolicy::kAlone:
         sample.over_length = true;

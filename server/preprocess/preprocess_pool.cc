@@ -90,6 +90,10 @@ class PreprocessPool::Core {
     MutexLock lock(&mutex_);
     return bytes_;
   }
+  PoolStats Stats() {
+    MutexLock lock(&mutex_);
+    return PoolStats{busy_threads_, done_};
+  }
 
   void Stop() {
     MutexLock lock(&mutex_);
@@ -119,15 +123,17 @@ class PreprocessPool::Core {
  private:
   static constexpr size_t kBufferKept = size_t{1} << 20;
 
-  // False: the pool stops.
+  // The thread is done with what `batch` held. False: the pool stops.
   bool TakeBatch(int64_t count, Batch* batch) {
     MutexLock lock(&mutex_);
+    if (batch->feed != nullptr) --busy_threads_;
     while (!stopping_) {
       for (size_t i = 0; i < feeds_.size(); ++i) {
         const size_t at = (next_feed_ + i) % feeds_.size();
         batch->feed = feeds_[at];
         if (!TakeFromLocked(count, batch)) continue;
         next_feed_ = at + 1;
+        ++busy_threads_;
         if (batch->feed->Room() > 0 && idle_threads_ > 0) work_ready_.NotifyOne();
         return true;
       }
@@ -202,6 +208,7 @@ class PreprocessPool::Core {
       }
     }
     Freed(reserved);
+    done_ += static_cast<int64_t>(results->size());
     if (feed->closed) return false;
     bytes_ += bytes;
     feed->ready_bytes += bytes;
@@ -238,6 +245,8 @@ class PreprocessPool::Core {
   std::vector<std::shared_ptr<FeedState>> feeds_ ABSL_GUARDED_BY(mutex_);
   size_t next_feed_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  int32_t busy_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t done_ ABSL_GUARDED_BY(mutex_) = 0;
   CondVar work_ready_;  // a feed has room, or the pool stops
 };
 
@@ -285,6 +294,8 @@ void PreprocessPool::Start() {
 void PreprocessPool::LimitBytes(int64_t bytes) { core_->LimitBytes(bytes); }
 
 int64_t PreprocessPool::bytes() const { return core_->bytes(); }
+
+PoolStats PreprocessPool::stats() const { return core_->Stats(); }
 
 std::unique_ptr<OrderedFeed> PreprocessPool::OpenFeed(FeedOptions options) {
   INVARIANT(options.max_in_flight >= 1, "max_in_flight must be >= 1");

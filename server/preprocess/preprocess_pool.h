@@ -40,6 +40,11 @@ struct FeedStats {
   int64_t total = 0;
 };
 
+struct PoolStats {
+  int32_t busy_threads = 0;  // at work on samples
+  int64_t done = 0;          // samples so far, those that became bad records included
+};
+
 // One record of a view, and what came of it.
 struct FeedResult {
   int64_t record = -1;  // index into the dataset
@@ -105,6 +110,7 @@ class PreprocessPool {
   // samples are made, never what they are. Any time.
   void LimitBytes(int64_t bytes);
   int64_t bytes() const;  // within the pool, counted so
+  PoolStats stats() const;
 
   // May be called before Start. `options.max_in_flight` must be >= 1, every record in the dataset.
   std::unique_ptr<OrderedFeed> OpenFeed(FeedOptions options);

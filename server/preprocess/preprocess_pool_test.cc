@@ -350,6 +350,25 @@ TEST_CASE(
   CHECK(feed->stats().ready == 0);
 }
 
+TEST_CASE("PreprocessPool: says how many threads are at work, and how much they did",
+          "[preprocess][threads]") {
+  const ScratchFile file("n.jsonl", Numbers(10));
+  const auto dataset = OpenNumbers(file);
+  const NumberTransform transform;
+  transform.HoldFrom(0);
+  PreprocessPool pool({3}, dataset.get(), &transform);
+  CHECK(pool.stats().busy_threads == 0);
+  pool.Start();
+  FeedOptions options;
+  options.records = Range(0, 10);  // one of them is bad
+  const auto feed = pool.OpenFeed(std::move(options));
+  REQUIRE(WaitUntil([&] { return pool.stats().busy_threads == 3; }, Soon()));
+  CHECK(pool.stats().done == 0);
+  transform.HoldFrom(1 << 30);
+  CHECK(
+      WaitUntil([&] { return pool.stats().busy_threads == 0 && pool.stats().done == 10; }, Soon()));
+}
+
 TEST_CASE("PreprocessPool: Close cancels a waiting Take at once", "[preprocess][threads]") {
   const ScratchFile file("n.jsonl", Numbers(10));
   const auto dataset = OpenNumbers(file);

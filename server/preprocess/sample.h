@@ -6,6 +6,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "base/ids.h"
 #include "server/preprocess/quarantine.h"
 
@@ -62,6 +63,9 @@ struct NamedTensor {
 struct Sample {
   SampleId id;
   std::vector<int32_t> input_ids;
+  // Or the ids where they lie in a mapped file, which outlives the sample: then input_ids is empty.
+  // The file may be cut meanwhile: who has used them asks Dataset::IsStillThere.
+  absl::Span<const int32_t> mapped_ids;
   // [length()]; kIgnoredLabel = not in the loss. Empty: the ids themselves, as they are where every
   // token counts; to write them down twice would cost a large corpus a quarter of its time.
   std::vector<int32_t> labels;
@@ -70,14 +74,16 @@ struct Sample {
   int32_t vision_load = 0;          // patches; 0 without pictures
   bool over_length = false;         // longer than max_length, kept by policy `alone`
 
-  int32_t length() const { return static_cast<int32_t>(input_ids.size()); }
-  const std::vector<int32_t>& label_values() const { return labels.empty() ? input_ids : labels; }
+  absl::Span<const int32_t> ids() const { return mapped_ids.empty() ? input_ids : mapped_ids; }
+  int32_t length() const { return static_cast<int32_t>(ids().size()); }
+  absl::Span<const int32_t> label_values() const { return labels.empty() ? ids() : labels; }
 };
 
 // What preprocessing makes of one record: errors are values.
 using SampleResult = std::variant<Sample, QuarantineEntry>;
 
-// What the tokens, labels and tensors of a sample take; its fixed part is not counted.
+// What the tokens, labels and tensors of a sample take; its fixed part is not counted, nor are ids
+// in a mapped file, which are page cache.
 inline int64_t SampleBytes(const Sample& sample) {
   int64_t bytes = static_cast<int64_t>(sample.input_ids.capacity() + sample.labels.capacity()) *
                   static_cast<int64_t>(sizeof(int32_t));
@@ -115,7 +121,7 @@ inline void DropReserve(Sample* sample) {
 inline int32_t CountLossTokens(const Sample& sample, LabelShift shift) {
   const size_t first = shift == LabelShift::kModel ? 1 : 0;
   if (sample.labels.empty()) {
-    return static_cast<int32_t>(std::max(sample.input_ids.size(), first) - first);
+    return static_cast<int32_t>(std::max(sample.ids().size(), first) - first);
   }
   int32_t count = 0;
   for (size_t i = first; i < sample.labels.size(); ++i) {

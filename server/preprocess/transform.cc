@@ -19,18 +19,16 @@ QuarantineEntry Quarantined(const RecordRef& ref, QuarantineReason reason, std::
 
 namespace {
 
-// `raw` is what reading the record at `ref` came to.
-SampleResult Transformed(const Dataset& dataset, const Transform& transform, const RecordRef& ref,
-                         const absl::StatusOr<absl::string_view>& raw, uint64_t sample_seed) {
-  SampleResult result;
-  if (raw.ok()) {
-    result = transform.Apply(ref, *raw, sample_seed);
-  } else {
-    const bool too_long = raw.status().code() == absl::StatusCode::kResourceExhausted;
-    result = Quarantined(
-        ref, too_long ? QuarantineReason::kRecordTooLong : QuarantineReason::kUnreadable,
-        std::string(raw.status().message()));
-  }
+// What becomes of a record that could not be read.
+SampleResult Unread(const RecordRef& ref, const absl::Status& status) {
+  const bool too_long = status.code() == absl::StatusCode::kResourceExhausted;
+  return Quarantined(ref,
+                     too_long ? QuarantineReason::kRecordTooLong : QuarantineReason::kUnreadable,
+                     std::string(status.message()));
+}
+
+// Says in an entry what the dataset knows of its record.
+SampleResult Noted(const Dataset& dataset, const RecordRef& ref, SampleResult result) {
   if (auto* entry = std::get_if<QuarantineEntry>(&result)) {
     entry->file = dataset.name(ref.source);
     const std::string note = dataset.Note(ref);
@@ -44,18 +42,20 @@ SampleResult Transformed(const Dataset& dataset, const Transform& transform, con
 SampleResult Preprocess(const Dataset& dataset, const Transform& transform, int64_t index,
                         uint64_t seed, Epoch epoch, std::string* buffer) {
   const RecordRef ref = dataset.ref(index);
-  return Transformed(dataset, transform, ref, dataset.Read(ref, buffer),
-                     SampleSeed(seed, epoch, ref.id()));
+  const auto raw = dataset.Read(ref, buffer);
+  if (!raw.ok()) return Noted(dataset, ref, Unread(ref, raw.status()));
+  return Noted(dataset, ref, transform.Apply(ref, *raw, SampleSeed(seed, epoch, ref.id())));
 }
 
 SampleResult PreprocessInPlace(const Dataset& dataset, const Transform& transform, int64_t index,
                                uint64_t seed, Epoch epoch, std::string* buffer) {
   const RecordRef ref = dataset.ref(index);
-  const uint64_t sample_seed = SampleSeed(seed, epoch, ref.id());
-  const auto viewed = dataset.View(ref, buffer);
-  SampleResult result = Transformed(dataset, transform, ref, viewed, sample_seed);
-  if (!viewed.ok() || dataset.IsStillThere(ref, *viewed)) return result;
-  return Transformed(dataset, transform, ref, dataset.Read(ref, buffer), sample_seed);
+  const auto viewed = dataset.View(ref);
+  if (viewed.has_value()) {
+    SampleResult result = transform.ApplyInPlace(ref, *viewed, SampleSeed(seed, epoch, ref.id()));
+    if (dataset.IsStillThere(ref)) return Noted(dataset, ref, std::move(result));
+  }
+  return Preprocess(dataset, transform, index, seed, epoch, buffer);
 }
 
 }  // namespace odb

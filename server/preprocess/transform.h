@@ -22,6 +22,13 @@ class Transform {
   virtual SampleResult Apply(const RecordRef& ref, absl::string_view raw,
                              uint64_t sample_seed) const = 0;
 
+  // The same sample of a `raw` that stays where it is for as long as the sample, which may then
+  // point into it.
+  virtual SampleResult ApplyInPlace(const RecordRef& ref, absl::string_view raw,
+                                    uint64_t sample_seed) const {
+    return Apply(ref, raw, sample_seed);
+  }
+
   // Of all options that decide what comes out; part of the configuration digest of design §2.
   virtual uint64_t digest() const = 0;
 };
@@ -34,7 +41,8 @@ QuarantineEntry Quarantined(const RecordRef& ref, QuarantineReason reason, std::
 SampleResult Preprocess(const Dataset& dataset, const Transform& transform, int64_t index,
                         uint64_t seed, Epoch epoch, std::string* buffer);
 
-// The same result, without the copy of reading where the dataset has one to spare (Dataset::View).
+// The same result; where the dataset is mapped (Dataset::View) without a copy of what is read, and
+// perhaps of the ids (Sample::mapped_ids).
 SampleResult PreprocessInPlace(const Dataset& dataset, const Transform& transform, int64_t index,
                                uint64_t seed, Epoch epoch, std::string* buffer);
 

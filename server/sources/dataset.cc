@@ -326,8 +326,11 @@ absl::StatusOr<absl::string_view> Dataset::Read(int64_t index, std::string* buff
 }
 
 absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::string* buffer) const {
-  RETURN_IF_ERROR(CheckBytes(ref));
   const Source& source = *sources_[static_cast<size_t>(ref.source)];
+  if (ref.bytes > options_.max_record_bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        ref.bytes, " bytes, allowed are ", options_.max_record_bytes, " (max_record_bytes)"));
+  }
   const size_t bytes = static_cast<size_t>(ref.bytes);
   if (buffer->size() < bytes) buffer->resize(bytes);
   const int64_t got = ReadAt(source.fd, ref.offset, ref.bytes, buffer->data());
@@ -339,30 +342,26 @@ absl::StatusOr<absl::string_view> Dataset::Read(const RecordRef& ref, std::strin
   return absl::string_view(buffer->data(), bytes);
 }
 
-absl::StatusOr<absl::string_view> Dataset::View(const RecordRef& ref, std::string* buffer) const {
+std::optional<absl::string_view> Dataset::View(const RecordRef& ref) const {
   const MappedFile* const mapped = sources_[static_cast<size_t>(ref.source)]->mapped.get();
-  if (mapped == nullptr || mapped->is_damaged()) return Read(ref, buffer);
-  RETURN_IF_ERROR(CheckBytes(ref));
+  const bool is_wanted = mapped != nullptr && !mapped->is_damaged();
+  if (!is_wanted || ref.bytes > options_.max_record_bytes) return std::nullopt;
   return absl::string_view(mapped->data() + ref.offset, static_cast<size_t>(ref.bytes));
 }
 
-bool Dataset::IsStillThere(const RecordRef& ref, absl::string_view viewed) const {
+bool Dataset::IsStillThere(const RecordRef& ref) const {
   const Source& source = *sources_[static_cast<size_t>(ref.source)];
-  if (source.mapped == nullptr || viewed.data() != source.mapped->data() + ref.offset) return true;
   if (source.mapped->is_damaged()) return false;
   // Where the file was cut, zeros follow. To ask for its size costs as much as reading the record,
   // so it is asked only if the record ends with a token that is zero.
-  const auto token_bytes = static_cast<size_t>(TokenBytes(source.token_type));
-  const absl::string_view last_token = viewed.substr(viewed.size() - token_bytes);
-  if (last_token.find_first_not_of('\0') != absl::string_view::npos) return true;
+  const int64_t token_bytes = TokenBytes(source.token_type);
+  const absl::string_view last_token(source.mapped->data() + ref.offset + ref.bytes - token_bytes,
+                                     static_cast<size_t>(token_bytes));
+  const bool is_zero = last_token.find_first_not_of('\0') == absl::string_view::npos;
+  if (source.mapped->is_damaged()) return false;  // by this look at it
+  if (!is_zero) return true;
   struct stat info;
   return fstat(source.fd, &info) == 0 && info.st_size >= ref.offset + ref.bytes;
-}
-
-absl::Status Dataset::CheckBytes(const RecordRef& ref) const {
-  if (ref.bytes <= options_.max_record_bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      ref.bytes, " bytes, allowed are ", options_.max_record_bytes, " (max_record_bytes)"));
 }
 
 RecordRange Dataset::records(int32_t source) const {

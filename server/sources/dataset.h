@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,13 +86,13 @@ class Dataset {
   absl::StatusOr<absl::string_view> Read(int64_t index, std::string* buffer) const;
   absl::StatusOr<absl::string_view> Read(const RecordRef& ref, std::string* buffer) const;
 
-  // As Read, but without a copy where the source is mapped (the data of a corpus): then the view is
-  // the file itself, and whoever has used it asks IsStillThere. Meant for data that is in memory;
-  // from a disk it would come page by page.
-  absl::StatusOr<absl::string_view> View(const RecordRef& ref, std::string* buffer) const;
-  // Whether what was read of `viewed`, which View returned for `ref`, was the record. If not, Read
-  // says what is wrong.
-  bool IsStillThere(const RecordRef& ref, absl::string_view viewed) const;
+  // The record where it lies in memory, for as long as the dataset, if its source is mapped (the
+  // data of a corpus) and nothing speaks against reading it there. Whoever has used it asks
+  // IsStillThere; if it is not, Read says what is wrong. Meant for data that is in memory; from a
+  // disk it would come page by page.
+  std::optional<absl::string_view> View(const RecordRef& ref) const;
+  // Whether what View returned for `ref` was the record until now.
+  bool IsStillThere(const RecordRef& ref) const;
 
   // What is to be known of a record that cannot be used, beyond what is in it: "the rest of the
   // file, 88,112 bytes, could not be read as records: ..."; empty for nearly all.
@@ -120,7 +121,6 @@ class Dataset {
  private:
   struct Source;
   explicit Dataset(const DatasetOptions& options);
-  absl::Status CheckBytes(const RecordRef& ref) const;
   size_t SourceOf(int64_t index) const;
   const ScannedRecord& RecordAt(size_t source, int64_t index) const;
   absl::Status AddSource(const std::string& path);

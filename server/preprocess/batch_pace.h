@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 #include "absl/time/time.h"
 
@@ -22,15 +23,17 @@ class BatchPace {
     return std::min(std::max<int64_t>(time_ / of_sample_, 1), most_);
   }
 
-  // Whether samples are known to take less than `time` each.
+  // Whether samples took less than `time` each in one of the last two batches: in the other one the
+  // thread may have been off its processor.
   bool is_below(absl::Duration time) const {
-    return of_sample_.count() != 0 && of_sample_ < absl::ToChronoNanoseconds(time);
+    return std::min(last_, before_last_) < absl::ToChronoNanoseconds(time);
   }
 
   // The last `samples` (>= 1) took so long. A single delay is forgotten after a few batches.
   void Took(std::chrono::nanoseconds time, int64_t samples) {
     const auto now = std::max(time / samples, std::chrono::nanoseconds(1));
     const bool is_first = of_sample_.count() == 0;
+    before_last_ = std::exchange(last_, now);
     of_sample_ = is_first ? now : std::max((3 * of_sample_ + now) / 4, std::chrono::nanoseconds(1));
   }
 
@@ -38,6 +41,8 @@ class BatchPace {
   const std::chrono::nanoseconds time_;
   const int64_t most_;
   std::chrono::nanoseconds of_sample_{0};  // 0: not known
+  std::chrono::nanoseconds last_ = std::chrono::nanoseconds::max();
+  std::chrono::nanoseconds before_last_ = std::chrono::nanoseconds::max();
 };
 
 }  // namespace odb

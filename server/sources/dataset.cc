@@ -351,14 +351,19 @@ std::optional<absl::string_view> Dataset::View(const RecordRef& ref) const {
 
 bool Dataset::IsStillThere(const RecordRef& ref) const {
   const Source& source = *sources_[static_cast<size_t>(ref.source)];
-  if (source.mapped->is_damaged()) return false;
+  const absl::string_view viewed(source.mapped->data() + ref.offset,
+                                 static_cast<size_t>(ref.bytes));
   // Where the file was cut, zeros follow. To ask for its size costs as much as reading the record,
   // so it is asked only if the record ends with a token that is zero.
-  const int64_t token_bytes = TokenBytes(source.token_type);
-  const absl::string_view last_token(source.mapped->data() + ref.offset + ref.bytes - token_bytes,
-                                     static_cast<size_t>(token_bytes));
+  const auto token_bytes = static_cast<size_t>(TokenBytes(source.token_type));
+  const absl::string_view last_token = viewed.substr(viewed.size() - token_bytes);
   const bool is_zero = last_token.find_first_not_of('\0') == absl::string_view::npos;
-  if (source.mapped->is_damaged()) return false;  // by this look at it
+  if (source.mapped->is_damaged()) {  // perhaps by this look at it
+    // Pages that could not be read stay zeros: what is the same now was the same before.
+    std::string buffer;
+    const auto read = Read(ref, &buffer);
+    return read.ok() && *read == viewed;
+  }
   if (!is_zero) return true;
   struct stat info;
   return fstat(source.fd, &info) == 0 && info.st_size >= ref.offset + ref.bytes;

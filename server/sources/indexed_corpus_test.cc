@@ -65,6 +65,25 @@ TEST_CASE("Dataset: a corpus is viewed in place, and what is cut off meanwhile i
   CHECK_THAT((*dataset)->Read(0, &buffer).status(), HasMessage("6 bytes early"));
 }
 
+TEST_CASE("Dataset: what is left of a corpus with damaged pages is still there", "[sources]") {
+  const std::vector<uint16_t> page(2048, 7);
+  const Files files(kUint16Code, {page, page, page, page});
+  const auto dataset = Dataset::Open({files.index_path()});
+  REQUIRE(dataset.ok());
+  const auto is_there = [&](int64_t index) {
+    return (*dataset)->IsStillThere((*dataset)->ref(index));
+  };
+  const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  if (page_bytes > 8192) return;  // nothing would be damaged
+
+  REQUIRE(truncate(files.data_path().c_str(), 8192) == 0);
+  CHECK_FALSE(is_there(3));
+  CHECK(is_there(0));
+  CHECK(is_there(1));
+  CHECK_FALSE(is_there(2));
+  CHECK_FALSE((*dataset)->View((*dataset)->ref(0)).has_value());  // it is read now
+}
+
 TEST_CASE("Dataset: a text, and a record over the limit, cannot be viewed", "[sources]") {
   const ScratchFile text("data.jsonl", "{\"a\": 1}\n");
   const auto dataset = Dataset::Open({text.path()});

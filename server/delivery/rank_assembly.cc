@@ -105,7 +105,6 @@ absl::StatusOr<bool> RankRuntimeImpl::WriteStep(const PlannedStep& planned, Logg
   return true;
 }
 
-// Whether what was written of mapped files was what was preprocessed.
 absl::Status RankRuntimeImpl::CheckMapped(absl::Span<const Sample* const> samples) const {
   for (const Sample* const sample : samples) {
     if (sample->mapped_ids.empty()) continue;

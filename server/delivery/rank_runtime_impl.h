@@ -78,8 +78,9 @@ class RankRuntimeImpl final : public RankRuntime {
   absl::Status AssembleStep(const PlannedStep& planned, v1::Step message);
   // The tensors of a step. False: dropped meanwhile, or the runtime stops.
   absl::StatusOr<bool> WriteStep(const PlannedStep& planned, LoggedStep* step, v1::Step* message);
-  // Waits until one more step, of so many bytes (0: IDLE), may be assembled. False: the same.
+  // DataLoss: ids that were written out of a mapped file were not there any more.
   absl::Status CheckMapped(absl::Span<const Sample* const> samples) const;
+  // Waits until one more step, of so many bytes (0: IDLE), may be assembled. False: the same.
   bool AwaitTurn(const PlannedStep& planned, int64_t bytes);
   // nullopt: the same.
   absl::StatusOr<std::optional<Extent>> AwaitExtent(const PlannedStep& planned, int64_t bytes);

@@ -7,7 +7,6 @@
 #include "server/preprocess/transform.h"
 
 namespace odb {
-
 namespace {
 
 void Truncate(size_t length, Sample* sample) {

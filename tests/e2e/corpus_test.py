@@ -33,8 +33,8 @@ def write_corpus(prefix, kind, count):
 
 
 class Corpus(harness.Case):
-    def flags(self, budget=256):
-        return ["--data", self.path("corpus.idx"), "--token-budget", str(budget), "--window", "64", "--log-level", "warn"]
+    def flags(self):
+        return ["--data", self.path("corpus.idx"), "--token-budget", "256", "--window", "64", "--log-level", "warn"]
 
     def test_every_sequence_arrives_as_it_lies_in_the_file(self):
         for kind in TYPES:
